@@ -1,0 +1,124 @@
+"""The one door to subprocess: argv tuples, a whole environment, always a time limit, never a shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from envsmith.errors import Problem, StepError
+
+#: Variables that a child of ours may always see: where things are, who we are, how to trust TLS, how to go out.
+#: Index, wheel-folder, constraint and Python settings are left out on purpose (facts/symptoms.md D29).
+KEPT_VARIABLES = (
+    "HOME", "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "USER", "LOGNAME", "TERM",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completed:
+    """A finished child process."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    def tail(self, lines: int = 20) -> str:
+        """The last lines of what it said, stderr first choice."""
+        said = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        return "\n".join(said[-lines:])
+
+
+def scrubbed(environ: Mapping[str, str], **extra: str) -> dict[str, str]:
+    """Return the part of `environ` that may not change a result, plus `extra`."""
+    kept = {name: environ[name] for name in KEPT_VARIABLES if name in environ}
+    return {**kept, **extra}
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    timeout_s: float,
+    cwd: Path | None = None,
+    stdin: bytes | None = None,
+) -> Completed:
+    """Run a program to its end and return what it said.
+
+    A non-zero exit code is a value, not an exception. On time-out the whole process group is killed.
+
+    Raises:
+        StepError: `program-missing` when it cannot be started, `program-timeout` when it ran past `timeout_s`.
+    """
+    args = tuple(str(part) for part in argv)
+    started = time.monotonic()
+    try:
+        child = subprocess.Popen(
+            args,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StepError(
+            Problem(code="program-missing", message=f"`{args[0]}` cannot be started: {error.strerror}", where=args[0])
+        ) from error
+    try:
+        out, err = child.communicate(stdin, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        _kill_group(child)
+        out, err = child.communicate()
+        said = err.decode(errors="replace").strip().splitlines()[-1:]
+        raise StepError(
+            Problem(
+                code="program-timeout",
+                message=f"`{Path(args[0]).name}` did not end within {timeout_s:.0f} s"
+                + (f"; it last said `{said[0]}`" if said else ""),
+                where=" ".join(args[:4]),
+            )
+        ) from error
+    except BaseException:
+        _kill_group(child)
+        child.wait()
+        raise
+    return Completed(
+        argv=args,
+        returncode=child.returncode,
+        stdout=out.decode(errors="replace"),
+        stderr=err.decode(errors="replace"),
+        seconds=time.monotonic() - started,
+    )
+
+
+def replace_process(argv: Sequence[str | Path], *, env: Mapping[str, str]) -> None:
+    """Become another program: signals and the exit code are then its own. Returns only by raising.
+
+    Raises:
+        StepError: `program-missing` when it cannot be started.
+    """
+    args = [str(part) for part in argv]
+    try:
+        os.execvpe(args[0], args, dict(env))
+    except OSError as error:
+        raise StepError(
+            Problem(code="program-missing", message=f"`{args[0]}` cannot be started: {error.strerror}", where=args[0])
+        ) from error
+
+
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
