@@ -1,0 +1,121 @@
+"""Family `conflicts`: are the installed distributions the locked ones, and is every broken requirement a meant one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from packaging.utils import canonicalize_name
+
+from envsmith.conflicts import Acceptance, Declaration, Violation, judge, violations
+from envsmith.facts import Facts
+from envsmith.lock import Lock
+from envsmith.report import Finding, Severity
+
+FAMILY = "conflicts"
+
+
+def check_conflicts(lock: Lock, facts: Facts) -> Iterator[Finding]:
+    """Hold the metadata that a launched process sees against the lock.
+
+    Proves that names and versions are the locked ones and that no requirement is broken beyond those that the
+    recipe accepts. Metadata is not code: what is imported is the matter of `imports` and `files`.
+    """
+    expected = {wheel.name: wheel.version for wheel in lock.wheels}
+    expected |= {source.project: source.version for source in lock.sources}
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for distribution in facts.distributions:
+        found[str(canonicalize_name(distribution.name))].append((distribution.version, distribution.metadata))
+    yield from _versions(expected, found)
+    yield from _broken(lock, facts)
+
+
+def _versions(expected: dict[str, str], found: dict[str, list[tuple[str, str]]]) -> Iterator[Finding]:
+    for name in sorted(expected.keys() | found.keys()):
+        wanted, seen = expected.get(name), found.get(name, [])
+        versions = sorted({version for version, _ in seen})
+        if wanted is None:
+            yield _finding(
+                "distribution-extra",
+                name,
+                f"{name} {', '.join(versions)} is installed, but the lock does not name it",
+                "not installed",
+                f"{', '.join(versions)} in {seen[0][1]}",
+            )
+        elif not seen:
+            yield _finding(
+                "distribution-missing", name, f"{name} {wanted} is locked, but not installed", wanted, "not installed"
+            )
+        elif len(versions) > 1:
+            yield _finding(
+                "distribution-twice",
+                name,
+                f"{name} is installed more than once, and which one a tool sees is chance",
+                wanted,
+                ", ".join(f"{version} in {where}" for version, where in sorted(seen)),
+            )
+        elif versions[0] != wanted:
+            yield _finding("version-differs", name, f"{name} has another version than the lock", wanted, versions[0])
+
+
+def _broken(lock: Lock, facts: Facts) -> Iterator[Finding]:
+    declarations = {
+        str(canonicalize_name(d.name)): Declaration(
+            name=str(canonicalize_name(d.name)), version=d.version, requires=d.requires
+        )
+        for d in facts.distributions
+        if d.readable
+    }
+    for source in lock.sources:
+        if source.project in declarations:
+            declarations[source.project] = Declaration(
+                name=source.project,
+                version=source.version,
+                requires=source.requires,
+                requires_python=source.requires_python,
+            )
+    versions = {name: declared.version for name, declared in declarations.items()}
+    roots = [f"{name}[{','.join(extras)}]" for name, extras in lock.extras.items()]
+    meant = tuple(
+        Acceptance(package=c.package, requirement=c.requirement, because=c.because) for c in lock.conflicts
+    )
+    verdict = judge(violations(declarations, versions, lock.target, roots), meant)
+    for violation in verdict.unaccepted:
+        yield _unmeant(violation)
+    for entry in verdict.stale:
+        yield Finding(
+            check=FAMILY,
+            kind="conflict-gone",
+            severity=Severity.WARNING,
+            subject=entry.package,
+            message=f"the lock accepts that `{entry.requirement}` is broken, but it holds here",
+            hint="lock again",
+        )
+
+
+def _unmeant(violation: Violation) -> Finding:
+    return Finding(
+        check=FAMILY,
+        kind="conflict-unaccepted",
+        severity=Severity.ERROR,
+        subject=violation.package,
+        message=violation.sentence(),
+        expected=violation.requirement,
+        actual=violation.found or "absent",
+        hint="rebuild from the lock, or accept it in the recipe with a reason (`envsmith lock --suggest-accept`)",
+    )
+
+
+def _finding(kind: str, subject: str, message: str, expected: str, actual: str) -> Finding:
+    return Finding(
+        check=FAMILY,
+        kind=kind,
+        severity=Severity.ERROR,
+        subject=subject,
+        message=message,
+        expected=expected,
+        actual=actual,
+        hint="build the environment again from its lock",
+    )
+
+

@@ -1,0 +1,90 @@
+"""Which program a command name starts, and which Python that program runs on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
+
+from envsmith.checks.expected import Expected
+from envsmith.facts import Facts, Launcher
+from envsmith.report import Finding, Severity
+
+FAMILY: Final = "launchers"
+
+
+def check_launchers(expected: Expected, facts: Facts) -> Iterator[Finding]:
+    """Hold every expected launcher against what the launch PATH leads to.
+
+    Proves that the name is found, that it is the environment's own file, executable, and run by the environment's
+    interpreter. A launcher of another environment works in the shell and breaks the training (facts/symptoms.md D18).
+    Launchers that the probe was not asked for are not judged. Misses programs that call others by absolute path, and
+    scripts of other languages that pick a Python themselves.
+    """
+    for name in expected.launchers:
+        launcher = facts.launchers.get(name)
+        if launcher is not None:
+            yield from _judge(name, launcher, f"{expected.env_dir}/bin")
+
+
+def _judge(name: str, launcher: Launcher, bin_dir: str) -> Iterator[Finding]:
+    own = f"{bin_dir}/{name}"
+    if own in launcher.skipped:
+        message = f"`{name}` of the environment is not executable, so the shell passes over it"
+        yield _finding("launcher-not-executable", name, message, own, launcher.path or "not found", f"chmod +x {own}")
+        return
+    if launcher.path is None or launcher.realpath is None:
+        yield _finding(
+            "launcher-missing",
+            name,
+            f"`{name}` is not found on PATH",
+            own,
+            f"only beside the interpreter, as {launcher.beside}" if launcher.beside else "nowhere",
+            f"put {bin_dir} first on PATH: `envsmith run` does",
+        )
+        return
+    if not _is_in(bin_dir, launcher.path, launcher.realpath):
+        runs = f", run by {launcher.interpreter}" if launcher.interpreter else ""
+        message = f"`{name}` on PATH belongs to another environment"
+        hint = f"put {bin_dir} first on PATH: `envsmith run` does"
+        yield _finding("launcher-from-wrong-env", name, message, own, launcher.path + runs, hint)
+        return
+    yield from _judge_interpreter(name, launcher, bin_dir)
+
+
+def _judge_interpreter(name: str, launcher: Launcher, bin_dir: str) -> Iterator[Finding]:
+    interpreter = launcher.interpreter
+    if launcher.shebang is None or (interpreter is not None and not _is_python(interpreter)):
+        return  # a binary, or a script of another language
+    if interpreter is not None and launcher.interpreter_exists and str(PurePosixPath(interpreter).parent) == bin_dir:
+        return
+    if interpreter is None:
+        actual = f"{launcher.shebang}, which leads to no program"
+    else:
+        actual = interpreter if launcher.interpreter_exists else f"{interpreter}, which does not exist"
+    message = f"`{name}` is the environment's own script, but another Python would run it"
+    hint = "the environment was moved or the script changed: build the environment anew"
+    yield _finding("launcher-wrong-interpreter", name, message, f"{bin_dir}/python", actual, hint)
+
+
+def _is_in(bin_dir: str, *paths: str) -> bool:
+    """A link from elsewhere to the environment's own file is fine."""
+    return any(str(PurePosixPath(path).parent) == bin_dir for path in paths)
+
+
+def _is_python(interpreter: str) -> bool:
+    return re.fullmatch(r"(python|pypy)[\d.]*t?", PurePosixPath(interpreter).name) is not None
+
+
+def _finding(kind: str, subject: str, message: str, expected: str, actual: str, hint: str) -> Finding:
+    return Finding(
+        check=FAMILY,
+        kind=kind,
+        severity=Severity.ERROR,
+        subject=subject,
+        message=message,
+        expected=expected,
+        actual=actual,
+        hint=hint,
+    )

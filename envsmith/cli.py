@@ -1,0 +1,417 @@
+"""The command line: parse words, run one verb, render its result once, exit with its code.
+
+Verbs are imported when they run, so that `--version` and `--help` cost little more than the interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from envsmith import __version__
+from envsmith.errors import EnvsmithError, HostError, Problem
+
+if TYPE_CHECKING:
+    from envsmith.commands.result import Result
+
+EVERYDAY = ("build", "verify", "run")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class VerbGroup(click.Group):
+    """Lists everyday verbs first and says which verb was meant."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write two sections: everyday verbs in the order of use, then the rest."""
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        rest = sorted(name for name in shown if name not in EVERYDAY)
+        for title, names in (("Everyday", [name for name in EVERYDAY if name in shown]), ("More", rest)):
+            with formatter.section(title):
+                formatter.write_dl([(name, shown[name].get_short_help_str(90)) for name in names])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest the nearest verb for an unknown one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            close = difflib.get_close_matches(args[0], list(self.commands), n=1)
+            hint = f" Did you mean `{close[0]}`?" if close else ""
+            raise click.UsageError(f"there is no command `{args[0]}`.{hint}", ctx) from error
+
+
+def shared_options(function: Function) -> Function:
+    """Options that every verb takes; they may stand before or after it."""
+    options = (
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON envelope on stdout, also on failure."),
+        click.option("-q", "--quiet", count=True, help="Say less on stderr."),
+        click.option("-v", "--verbose", count=True, help="Say more on stderr; -vv shows every command."),
+        click.option("--color", type=click.Choice(["auto", "always", "never"]), help="When to colour messages."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def verb(name: str, **settings: Any) -> Callable[[Function], click.Command]:
+    """Register a verb: the function returns a Result and never prints."""
+
+    def register(function: Function) -> click.Command:
+        def call(as_json: bool, quiet: int, verbose: int, color: str | None, **arguments: Any) -> None:
+            root = click.get_current_context().find_root()
+            shared = root.ensure_object(dict)
+            _settle(shared, as_json=as_json, quiet=quiet, verbose=verbose, color=color)
+            shared["command"] = name
+            shared["result"] = function(**arguments)
+
+        call.__doc__ = function.__doc__
+        # The parameters that click's decorators have hung on the function belong to the wrapper.
+        call.__click_params__ = list(getattr(function, "__click_params__", []))  # type: ignore[attr-defined]
+        return group.command(name, **settings)(shared_options(call))
+
+    return register
+
+
+@click.group(
+    cls=VerbGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="STACK is a recipe's name or path; ENV is `stack/env`, or a path that starts with / . or ~",
+)
+@click.version_option(__version__, prog_name="envsmith", message="%(prog)s %(version)s")
+@shared_options
+@click.pass_context
+def group(ctx: click.Context, as_json: bool, quiet: int, verbose: int, color: str | None) -> None:
+    """Build training environments that can be proved right.
+
+    The lock, the disk and what every process loads are one thing; where they are not, `envsmith verify` says
+    which file, why, and what to do.
+    """
+    _settle(ctx.ensure_object(dict), as_json=as_json, quiet=quiet, verbose=verbose, color=color)
+
+
+def _settle(shared: dict[str, Any], **said: Any) -> None:
+    for key, value in said.items():
+        if value:
+            shared[key] = value
+
+
+@verb("build")
+@click.argument("stack", required=False)
+@click.option("--env", "envs", multiple=True, metavar="E", help="Only this env; may be given again.")
+@click.option("--root", metavar="DIR", help="Where envs are built [default: $ENVSMITH_ROOT or .envsmith/envs].")
+@click.option("--offline", is_flag=True, help="Never try the network.")
+@click.option("--locked", is_flag=True, help="Stop when the lock is missing or older than its recipe.")
+@click.option("--source", "sources", multiple=True, metavar="N=PATH", help="Take the git source N from here.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
+def build(
+    stack: str | None,
+    envs: tuple[str, ...],
+    root: str | None,
+    offline: bool,
+    locked: bool,
+    sources: tuple[str, ...],
+    dry_run: bool,
+) -> Result:
+    """Build and verify the envs of STACK (none: the quickstart).
+
+    \b
+    envsmith build                          the quickstart, into .envsmith/envs
+    envsmith build a100 --env rl --locked   exactly what the lock says
+    envsmith build a100 --dry-run           what that would do
+    """
+    from envsmith.commands.build import run as command
+
+    _linux_only("build")
+    return command(
+        stack,
+        envs=envs,
+        root=root,
+        offline=offline,
+        locked=locked,
+        sources=sources,
+        dry_run=dry_run,
+        environ=os.environ,
+        screen=_screen(),
+    )
+
+
+@verb("verify")
+@click.argument("envs", nargs=-1, metavar="[ENV]...")
+@click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
+@click.option("--quick", is_flag=True, help="Only compare sizes, times and modes with the last full pass.")
+@click.option("--deep", is_flag=True, help="Read and hash every byte.")
+@click.option("--imports", is_flag=True, help="Really import the recipe's list in a launched process.")
+@click.option("--all", "everything", is_flag=True, help="All families and levels: what a build ends with.")
+@click.option("--only", "families", multiple=True, metavar="FAMILY", help="Only this family; may be given again.")
+@click.option("--lock", "lock_file", metavar="FILE", help="Compare with this lock instead of the one it was built from.")
+def verify(
+    envs: tuple[str, ...],
+    root: str | None,
+    quick: bool,
+    deep: bool,
+    imports: bool,
+    everything: bool,
+    families: tuple[str, ...],
+    lock_file: str | None,
+) -> Result:
+    """Compare the disk and what processes load with the lock; nothing is written into the env.
+
+    \b
+    envsmith verify quickstart/worker          the default: no package code runs
+    envsmith verify quickstart/worker --all    every byte, and real imports
+    envsmith verify ./some/venv                an env that another tool made
+    """
+    from envsmith.commands.verify import run as command
+
+    _linux_only("verify")
+    return command(
+        envs,
+        root=root,
+        quick=quick,
+        deep=deep,
+        imports=imports,
+        everything=everything,
+        families=families,
+        lock_file=lock_file,
+        environ=os.environ,
+        screen=_screen(),
+    )
+
+
+@verb("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("env", metavar="ENV")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
+@click.option("--print", "print_only", is_flag=True, help="Print the environment as lines for a shell instead.")
+def run(env: str, command: tuple[str, ...], root: str | None, print_only: bool) -> Result:
+    """Run a command in exactly the launch environment of ENV.
+
+    \b
+    envsmith run quickstart/worker -- python train.py
+    envsmith run quickstart/worker --print -- > launch.sh
+    """
+    from envsmith.commands.run import run as command_run
+
+    _linux_only("run")
+    words = list(command)
+    # Options after ENV reach us unparsed, because everything after `--` belongs to the command.
+    print_only, root, words = _own_options(words, print_only, root)
+    return command_run(env, tuple(words), root=root, print_only=print_only, environ=os.environ)
+
+
+def _own_options(words: list[str], print_only: bool, root: str | None) -> tuple[bool, str | None, list[str]]:
+    shared = click.get_current_context().find_root().ensure_object(dict)
+    while words:
+        if words[0] == "--":
+            return print_only, root, words[1:]
+        if words[0] == "--print":
+            print_only = True
+        elif words[0] == "--json":
+            shared["as_json"] = True
+        elif words[0] == "--root" and len(words) > 1:
+            root = words.pop(1)
+        elif words[0].startswith("--root="):
+            root = words[0].partition("=")[2]
+        else:
+            return print_only, root, words
+        words = words[1:]
+    return print_only, root, words
+
+
+@verb("lock")
+@click.argument("stack")
+@click.option("--env", "envs", multiple=True, metavar="E", help="Only this env; may be given again.")
+@click.option("--upgrade", is_flag=True, help="Forget the versions of the present lock.")
+@click.option("--upgrade-package", "packages", multiple=True, metavar="P", help="Forget the version of one package.")
+@click.option("--source", "sources", multiple=True, metavar="N=PATH", help="Take the git source N from here.")
+@click.option("--suggest-accept", is_flag=True, help="Print paste-ready [[accept]] blocks for every open conflict.")
+@click.option("--check", "check_only", is_flag=True, help="Only say whether recipe and lock agree; no network.")
+@click.option("--offline", is_flag=True, help="Never try the network.")
+def lock(
+    stack: str,
+    envs: tuple[str, ...],
+    upgrade: bool,
+    packages: tuple[str, ...],
+    sources: tuple[str, ...],
+    suggest_accept: bool,
+    check_only: bool,
+    offline: bool,
+) -> Result:
+    """Resolve STACK for its target and write one lock an env beside the recipe.
+
+    \b
+    envsmith lock a100                              keeps versions that still fit
+    envsmith lock a100 --upgrade-package ray        moves one package
+    envsmith lock a100 --check                      for CI
+    """
+    from envsmith.commands.lock import run as command
+
+    return command(
+        stack,
+        envs=envs,
+        upgrade=upgrade,
+        packages=packages,
+        sources=sources,
+        suggest_accept=suggest_accept,
+        check_only=check_only,
+        offline=offline,
+        environ=os.environ,
+        screen=_screen(),
+    )
+
+
+@verb("check")
+@click.argument("stack")
+def check(stack: str) -> Result:
+    """Check recipe, patches and lock freshness of STACK; no network, no writes."""
+    from envsmith.commands.check import run as command
+
+    return command(stack)
+
+
+@verb("schema")
+def schema() -> Result:
+    """Print the JSON Schema of a recipe, for editors."""
+    from envsmith.commands.schema import run as command
+
+    return command()
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and exit; nothing but a result reaches stdout, and no traceback a user."""
+    words = sys.argv[1:] if argv is None else argv
+    shared: dict[str, Any] = {"as_json": "--json" in _before_dashes(words)}
+    code = _run(words, shared)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone; Python would complain again when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _before_dashes(words: list[str]) -> list[str]:
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _run(words: list[str], shared: dict[str, Any]) -> int:
+    from envsmith.commands.result import Result
+
+    try:
+        if not words:
+            words = ["--help"]
+        group.main(args=words, prog_name="envsmith", standalone_mode=False, obj=shared)
+        result = shared.get("result")
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "envsmith"
+        problem = Problem(
+            code="usage", message=error.format_message().rstrip("."), hint=f"`{where} --help` shows how it is used"
+        )
+        result = Result(command=shared.get("command", ""), exit_code=2, errors=(problem,))
+    except EnvsmithError as error:
+        result = Result(command=_command(shared, words), exit_code=error.exit_code, errors=error.problems)
+        if error.log:
+            shared["log"] = error.log
+    except (KeyboardInterrupt, click.Abort):
+        problem = Problem(code="interrupted", message="interrupted", hint="run it again: what is done is kept")
+        result = Result(command=_command(shared, words), exit_code=130, errors=(problem,))
+    except BrokenPipeError:
+        return 1
+    except Exception as error:
+        result = _bug(error, _command(shared, words))
+    return _render(result, shared) if result else 0
+
+
+def _command(shared: dict[str, Any], words: list[str]) -> str:
+    return str(shared.get("command") or next((word for word in words if word in group.commands), ""))
+
+
+def _render(result: Result, shared: dict[str, Any]) -> int:
+    if shared.get("as_json"):
+        click.echo(json.dumps(result.envelope(), indent=2, sort_keys=True, ensure_ascii=False))
+        return result.exit_code
+    if result.text:
+        click.echo(result.text.rstrip("\n"))
+    for problem in result.errors:
+        click.echo(_coloured(problem, shared), err=True)
+    if shared.get("log"):
+        click.echo(f"log: {shared['log']}", err=True)
+    return result.exit_code
+
+
+def _coloured(problem: Problem, shared: dict[str, Any]) -> str:
+    text = problem.text()
+    if not use_color(shared.get("color")):
+        return text
+    head, _, rest = text.partition(": ")
+    return click.style(head, fg="red", bold=True) + ": " + rest.replace("\nhint:", click.style("\nhint", fg="cyan") + ":")
+
+
+def use_color(choice: str | None) -> bool:
+    """Say whether messages on stderr are coloured: the option, then NO_COLOR, then whether a person looks."""
+    if choice in ("always", "never"):
+        return choice == "always"
+    return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and sys.stderr.isatty()
+
+
+def _screen() -> Any:
+    """What long work draws on, for the verb that runs now."""
+    from envsmith.commands.screen import Screen
+
+    shared = click.get_current_context().find_root().ensure_object(dict)
+    return Screen(
+        quiet=bool(shared.get("quiet")),
+        verbose=int(shared.get("verbose", 0)),
+        color=use_color(shared.get("color")),
+    )
+
+
+def _linux_only(command: str) -> None:
+    if not sys.platform.startswith("linux"):
+        raise HostError(
+            Problem(
+                code="platform-unsupported",
+                message=f"`envsmith {command}` works on Linux (x86_64, aarch64), this is {sys.platform}",
+                hint="lock, check and schema work here; build on the target, or on any Linux machine",
+            )
+        )
+
+
+def _bug(error: Exception, command: str) -> Result:
+    """Keep the traceback in a file, where whoever reports the bug finds it."""
+    import tempfile
+    import traceback
+
+    from envsmith.commands.result import Result
+
+    text = f"envsmith {__version__} {sys.version}\n{' '.join(sys.argv)}\n\n{traceback.format_exc()}"
+    home = Path(os.environ.get("ENVSMITH_HOME") or "~/.cache/envsmith").expanduser()
+    log = "(could not be written)"
+    for folder in (home / "logs", Path(tempfile.gettempdir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle, log = tempfile.mkstemp(prefix="bug-", suffix=".log", dir=folder, text=True)
+            with os.fdopen(handle, "w") as stream:
+                stream.write(text)
+            break
+        except OSError:
+            continue
+    problem = Problem(
+        code="bug",
+        message=f"envsmith met a case it does not know: {type(error).__name__}: {error}",
+        where=log,
+        hint="please report it with that log",
+    )
+    return Result(command=command, exit_code=70, errors=(problem,))

@@ -1,0 +1,210 @@
+"""`envsmith build`: from recipe and lock to a verified env, or the plan of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from envsmith.commands.freshness import staleness
+from envsmith.commands.lock import make_and_write
+from envsmith.commands.patchfiles import PatchSet, read_patches
+from envsmith.commands.result import Result
+from envsmith.commands.screen import Screen
+from envsmith.commands.sources import Origin
+from envsmith.commands.supplies import Supplies, open_supplies
+from envsmith.commands.verify import report_text
+from envsmith.commands.workspace import Workspace, env_root, open_stack, read_lock, read_receipt, shown
+from envsmith.errors import EnvsmithError, NegativeAnswer, Problem
+from envsmith.execute import Order, VerificationFailed, env_lock, execute
+from envsmith.lock import Lock, fingerprint
+from envsmith.plan import Plan, make_plan
+from envsmith.tools.files import remove_tree
+from envsmith.tools.interpreter import interpreter_digest
+from envsmith.tools.journal import Journal
+
+
+def run(
+    stack: str | None,
+    *,
+    envs: tuple[str, ...],
+    root: str | None,
+    offline: bool,
+    locked: bool,
+    sources: tuple[str, ...],
+    dry_run: bool,
+    environ: Mapping[str, str],
+    screen: Screen,
+) -> Result:
+    """Build the envs of a stack, one after the other."""
+    workspace = open_stack(stack)
+    folder = env_root(root, environ)
+    supplies = open_supplies(environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources)
+    outcomes: list[_Outcome] = []
+    for name, _ in workspace.envs(envs):
+        outcomes.append(_build_one(workspace, name, folder, supplies, locked=locked or offline, dry_run=dry_run))
+    return Result(
+        command="build",
+        data={"envs": [outcome.data for outcome in outcomes], "dry_run": dry_run},
+        text="\n".join(outcome.text for outcome in outcomes),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Outcome:
+    data: Mapping[str, Any]
+    text: str
+
+
+def _build_one(
+    workspace: Workspace, env: str, root: Path, supplies: Supplies, *, locked: bool, dry_run: bool
+) -> _Outcome:
+    stale = staleness(workspace, env)
+    if stale is not None:
+        if locked:
+            raise NegativeAnswer(stale)
+        if dry_run:
+            return _unplanned(workspace, env, stale)
+        make_and_write(workspace, env, supplies)
+    present = read_lock(workspace, env)
+    assert present is not None
+    lock, text = present
+    order = _order(workspace, env, lock, text, root, supplies)
+    if dry_run:
+        return _outcome(order, "planned")
+    if not order.plan.steps:
+        return _outcome(order, "unchanged")
+    with env_lock(Path(order.plan.directory), supplies.screen.message):
+        # Whoever held the lock before us may have built this very env.
+        order = _order(workspace, env, lock, text, root, supplies)
+        if not order.plan.steps:
+            return _outcome(order, "unchanged")
+        return _execute(order, supplies)
+
+
+def _order(workspace: Workspace, env: str, lock: Lock, text: str, root: Path, supplies: Supplies) -> Order:
+    """Read everything that a build needs and make its plan; nothing is written."""
+    recipe = workspace.stack.env[env]
+    launch = recipe.launch.table()
+    interpreter = supplies.interpreter(recipe.python)
+    python_sha256 = interpreter_digest(interpreter.path)
+    mark = fingerprint(lock, launch.to_dict(), interpreter.version, python_sha256)
+    directory = root / f"{lock.stack}-{lock.env}" / mark[:12]
+    receipt = read_receipt(directory)
+    current = directory.parent / "current"
+    plan = make_plan(
+        lock,
+        directory=str(directory),
+        fingerprint=mark,
+        python=(str(interpreter.path), interpreter.version),
+        stored=_stored(lock, supplies),
+        complete=receipt is not None and receipt["fingerprint"] == mark,
+        current=current.is_symlink() and current.resolve() == directory.resolve(),
+    )
+    return Order(
+        plan=plan,
+        lock=lock,
+        lock_text=text,
+        root=root,
+        launch=launch,
+        verify=recipe.verify.model_dump(mode="json", by_alias=True),
+        origins=_origins(workspace, env, lock),
+        patches=_patches(workspace, env, lock),
+        interpreter=interpreter,
+        python_sha256=python_sha256,
+        environ=supplies.environ,
+    )
+
+
+def _stored(lock: Lock, supplies: Supplies) -> set[str]:
+    """Which blobs of a lock the store has, by existence and size; their content is proven by the verification."""
+    sizes: dict[str, int | None] = {file.sha256: file.size for _, file in lock.downloads()}
+    sizes |= {wheel.sha256: wheel.size for wheel in lock.wheels}
+    return {sha256 for sha256, size in sizes.items() if supplies.store.has(sha256, size)}
+
+
+def _origins(workspace: Workspace, env: str, lock: Lock) -> dict[str, Origin]:
+    recipe = workspace.stack.env[env].source
+    return {
+        source.name: Origin(
+            name=source.name, git=recipe[source.name].git, commit=source.commit, sdist=source.sdist
+        )
+        for source in lock.sources
+    }
+
+
+def _patches(workspace: Workspace, env: str, lock: Lock) -> dict[str, PatchSet]:
+    found: dict[str, PatchSet] = {}
+    for source in lock.sources:
+        recipe = workspace.stack.env[env].source[source.name]
+        base = recipe.sdist.split(";")[0].strip() if recipe.sdist else source.commit or ""
+        found[source.name] = read_patches(workspace.patches, (series.path for series in source.series), base)
+    for wheel in lock.patched:
+        base = f"{wheel.name}=={wheel.original.filename.split('-')[1]}"
+        found[f"wheel:{wheel.name}"] = read_patches(workspace.patches, (s.path for s in wheel.series), base)
+    return found
+
+
+def _execute(order: Order, supplies: Supplies) -> _Outcome:
+    journal = Journal(_log_path(order))
+    try:
+        try:
+            examination = execute(order, supplies, journal)
+        except VerificationFailed as failure:
+            if not _is_cache_suspect(failure):
+                raise
+            # uv's cache links into envs; what it holds is ours to throw away, and the store is hashed on arrival.
+            supplies.screen.say("a file out of uv's cache is not what its wheel says: emptying the cache, once more")
+            journal.line("emptying uv's cache")
+            remove_tree(supplies.uv.cache)
+            examination = execute(order, supplies, journal)
+    except EnvsmithError as error:
+        journal.line(str(error))
+        error.log = error.log or str(journal.path)
+        raise
+    report = report_text(examination) if examination else ""
+    return _outcome(order, "built", report)
+
+
+def _is_cache_suspect(failure: VerificationFailed) -> bool:
+    changed = {"file-changed", "unowned-file", "unowned-module", "file-missing", "record-missing-files"}
+    return any(finding.check == "files" and finding.kind in changed for finding in failure.examination.report.findings)
+
+
+def _log_path(order: Order) -> Path:
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    return Path(order.plan.directory).parent / "logs" / f"{order.plan.fingerprint[:12]}-{stamp}.log"
+
+
+def _outcome(order: Order, state: str, report: str = "") -> _Outcome:
+    plan: Plan = order.plan
+    steps = [step.describe() for step in plan.steps]
+    data = {
+        "env": plan.env,
+        "directory": plan.directory,
+        "fingerprint": plan.fingerprint,
+        "state": state,
+        "steps": steps,
+        "current": str(Path(plan.directory).parent / "current"),
+    }
+    where = shown(Path(plan.directory))
+    if state == "planned":
+        lines = [f"[{n}/{len(steps)}] {words}" for n, words in enumerate(steps, 1)]
+        text = "\n".join([f"{plan.env} → {where}", *lines] if steps else [f"{plan.env}: nothing to do ({where})"])
+    elif state == "unchanged":
+        text = f"{plan.env}: nothing to do ({where})"
+    else:
+        text = "\n".join(filter(None, [report, f"{plan.env}: built {where}", f"try: envsmith run {plan.env} -- python -V"]))
+    return _Outcome(data=data, text=text)
+
+
+def _unplanned(workspace: Workspace, env: str, stale: Problem) -> _Outcome:
+    """A dry run without a lock can only say what comes first."""
+    name = f"{workspace.stack.stack.name}/{env}"
+    step = f"lock {name}: {stale.message}"
+    return _Outcome(
+        data={"env": name, "state": "planned", "steps": [step], "lock": stale.to_dict()},
+        text=f"{name}\n[1/1] {step}; the remaining steps follow from the lock",
+    )

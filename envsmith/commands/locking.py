@@ -1,0 +1,496 @@
+"""How a lock is made: sources first, then one resolution, then what is built from it, then the conflicts.
+
+uv resolves for the recipe's target, on any machine; everything that uv leaves open is decided here once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from envsmith.commands.patchfiles import read_patches
+from envsmith.commands.sources import Origin, backend, build_environment, build_wheel, export
+from envsmith.commands.supplies import Supplies
+from envsmith.commands.workspace import Workspace
+from envsmith.conflicts import Acceptance, Declaration, Verdict, active_extras, judge, violations
+from envsmith.errors import InputError, IntegrityError, Problem, SupplyError
+from envsmith.lock import (
+    BuiltWheel,
+    Conflict,
+    File,
+    Lock,
+    LockedAsset,
+    LockedSource,
+    PatchedWheel,
+    Wheel,
+)
+from envsmith.recipe import Env, Source
+from envsmith.target import Target, applies, choose_wheel
+from envsmith.tools.backend import SOURCE_DATE_EPOCH, Kind, parse_metadata, static_requires
+from envsmith.tools.candidates import Known, complete, find_sdist, metadata_of
+from envsmith.tools.download import download_all
+from envsmith.tools.index import Item
+from envsmith.tools.uv import Candidate, Resolution, ResolvedPackage, uv_version
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locked:
+    """A new lock with the verdict over its conflicts."""
+
+    lock: Lock
+    verdict: Verdict
+    warnings: tuple[Problem, ...]
+
+
+class Locker:
+    """Makes the lock of one env; the steps share what was found about files and metadata."""
+
+    def __init__(
+        self, workspace: Workspace, env_name: str, supplies: Supplies, *, prefer: Mapping[str, str] | None = None
+    ) -> None:
+        self.workspace = workspace
+        self.env_name = env_name
+        self.env: Env = workspace.stack.env[env_name]
+        self.supplies = supplies
+        self.prefer = dict(prefer or {})
+        host = workspace.stack.host
+        self.target = Target(python=self.env.python, arch=host.arch, glibc=host.glibc)
+        self.build_requires: dict[str, Wheel] = {}
+        self.locations: dict[str, str] = {}
+
+    def make(self) -> Locked:
+        """Make the lock.
+
+        Raises:
+            InputError: `unsatisfiable`, `sdist-not-allowed`, `no-wheel-fits` and what patches and sources say.
+        """
+        self._refuse_unsupported()
+        sources = tuple(self._source(name, source) for name, source in self.env.source.items())
+        roots = self._roots(sources)
+        packages = self._resolve(roots, prefer=self.prefer)
+        wheels, built = self._wheels(packages)
+        wheels, patched = self._patch(wheels)
+        wheels += [wheel for source in sources if (wheel := self._source_wheel(source))]
+        declarations = self._declarations(wheels, sources)
+        lock = Lock(
+            stack=self.workspace.stack.stack.name,
+            env=self.env_name,
+            target=self.target,
+            recipe_digest=self.workspace.stack.recipe_digest(self.env_name),
+            uv=uv_version(),
+            exclude_newer=_timestamp(self.env),
+            wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)),
+            sources=tuple(sorted(sources, key=lambda source: source.name)),
+            built=tuple(sorted(built, key=lambda wheel: wheel.name)),
+            patched=tuple(sorted(patched, key=lambda wheel: wheel.name)),
+            build_requires=tuple(self.build_requires[key] for key in sorted(self.build_requires)),
+            assets=self._assets(),
+            extras=_extras(declarations, roots, self.target),
+        )
+        verdict = self._judge(declarations, lock, roots)
+        conflicts = tuple(
+            Conflict(
+                package=violation.package,
+                version=violation.version,
+                requirement=violation.requirement,
+                found=violation.found,
+                because=entry.because,
+            )
+            for violation, entry in verdict.accepted
+        )
+        return Locked(lock=replace(lock, conflicts=conflicts), verdict=verdict, warnings=self._warnings(verdict))
+
+    def _refuse_unsupported(self) -> None:
+        """Say plainly what this version reads but does not lock yet, instead of making a wrong lock."""
+        if self.env.base is not None:
+            raise InputError(
+                Problem(
+                    code="base-unsupported",
+                    message="this version of envsmith does not lock envs over a vendor base yet",
+                    where=f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}.base",
+                )
+            )
+
+    # --- sources ---
+
+    def _source(self, name: str, source: Source) -> LockedSource:
+        self.supplies.screen.detail(f"prepare source {name}")
+        sdist = self._sdist(source.sdist) if source.sdist else None
+        base = source.sdist.split(";")[0].strip() if source.sdist else source.commit or ""
+        patches = read_patches(self.workspace.patches, source.series, base)
+        kind: Kind = "editable" if source.install == "editable" else "wheel"
+        origin = Origin(name=name, git=source.git, commit=source.commit, sdist=sdist)
+        with self.supplies.work(f"source-{name}") as work:
+            exported = export(origin, patches, work / name, self.supplies)
+            python, build_requires = self._backend_environment(exported.tree, kind, work)
+            metadata = backend(exported.tree, python, self.supplies).metadata(kind)
+            wheel = None
+            if kind == "wheel":
+                path = build_wheel(exported.tree, kind, python=python, supplies=self.supplies, work=work / "out")
+                wheel = self._keep(path)
+        return LockedSource(
+            name=name,
+            project=metadata.name,
+            version=metadata.version,
+            commit=source.commit,
+            sdist=sdist,
+            extras=tuple(sorted(source.extras)),
+            series=patches.series,
+            base_tree=exported.base_id,
+            tree=exported.tree_id,
+            install=source.install,
+            deps=source.deps,
+            requires=metadata.requires,
+            requires_python=metadata.requires_python,
+            build_requires=build_requires,
+            wheel=wheel,
+        )
+
+    def _sdist(self, requirement: str) -> File:
+        """Find and download the sdist that `name==version` names."""
+        parsed = Requirement(requirement)
+        version = next(iter(parsed.specifier)).version
+        found = find_sdist(
+            self.supplies.supply(), self.supplies.store, parsed.name, version, self.supplies.screen
+        )
+        return File(**asdict(found))
+
+    def _backend_environment(self, tree: Path, kind: Kind, work: Path) -> tuple[Path, tuple[str, ...]]:
+        """Pin and install what building a tree needs: first what it declares, then what its backend asks for."""
+        interpreter = self.supplies.interpreter(self.env.python)
+        declared = tuple(r for r in static_requires(tree) if applies(Requirement(r).marker, self.target))
+        wheels = self._resolve_build(declared)
+        python = build_environment(wheels, interpreter=interpreter.path, supplies=self.supplies, work=work)
+        asked = backend(tree, python, self.supplies).requires(kind)
+        if asked:
+            wheels = self._resolve_build((*declared, *asked))
+            python = build_environment(wheels, interpreter=interpreter.path, supplies=self.supplies, work=work)
+        return python, tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
+
+    def _resolve_build(self, requires: tuple[str, ...]) -> list[Wheel]:
+        """Resolve build requirements to wheels, never to sdists: a build needs no build."""
+        if not requires:
+            return []
+        packages = self._run_resolution(
+            self._resolution(requires)
+        )
+        wheels = [self._choose(package) for package in packages if applies(package.marker, self.target)]
+        self._download(wheels)
+        for wheel in wheels:
+            self.build_requires[f"{wheel.name}=={wheel.version}"] = wheel
+        return wheels
+
+    def _source_wheel(self, source: LockedSource) -> Wheel | None:
+        if source.wheel is None:
+            return None
+        file = source.wheel
+        return Wheel(
+            name=source.project, version=source.version, filename=file.filename, size=file.size, sha256=file.sha256
+        )
+
+    # --- the resolution ---
+
+    def _roots(self, sources: Iterable[LockedSource]) -> tuple[str, ...]:
+        """What has to be in the env: the recipe's list, and what sources with `deps` require with their extras."""
+        roots = list(self.env.requires)
+        for source in sources:
+            if not source.deps:
+                continue
+            for text in source.requires:
+                requirement = Requirement(text)
+                if applies(requirement.marker, self.target, source.extras):
+                    requirement.marker = None
+                    roots.append(str(requirement))
+        return tuple(roots)
+
+    def _resolve(self, roots: tuple[str, ...], prefer: Mapping[str, str]) -> tuple[ResolvedPackage, ...]:
+        return self._run_resolution(
+            self._resolution(
+                roots,
+                override=self.env.override,
+                constrain=self.env.constrain,
+                exclude=self.env.exclude,
+                build=self.env.build,
+                no_deps=self.env.no_deps,
+                prefer=prefer,
+            )
+        )
+
+    def _run_resolution(self, wanted: Resolution) -> tuple[ResolvedPackage, ...]:
+        with self.supplies.work("resolve") as work:
+            try:
+                return self.supplies.uv.resolve(wanted, interpreter=self._any_interpreter(), work=work)
+            except InputError as error:
+                where = f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}"
+                raise InputError(*(replace(problem, where=where) for problem in error.problems)) from error
+
+    def _any_interpreter(self) -> Path:
+        """The target's interpreter where there is one; for wheels alone any other will do."""
+        import sys
+
+        try:
+            return self.supplies.interpreter(self.env.python).path
+        except SupplyError:
+            if self.env.build or self.env.source:
+                raise
+            return Path(sys.executable).absolute()
+
+    def _resolution(self, requires: tuple[str, ...], **more: Any) -> Resolution:
+        settings = self.supplies.settings
+        return Resolution(
+            requires=requires,
+            python=self.env.python,
+            platform=self.target.uv_platform(),
+            exclude_newer=_timestamp(self.env),
+            index=settings.index,
+            find_links=settings.find_links,
+            offline=self.supplies.offline,
+            **more,
+        )
+
+    def _wheels(self, packages: Iterable[ResolvedPackage]) -> tuple[list[Wheel], list[BuiltWheel]]:
+        wheels: list[Wheel] = []
+        built: list[BuiltWheel] = []
+        problems: list[Problem] = []
+        for package in packages:
+            if not applies(package.marker, self.target):
+                continue
+            try:
+                if canonicalize_name(package.name) in {canonicalize_name(name) for name in self.env.build}:
+                    wheel, record = self._build(package)
+                    wheels.append(wheel)
+                    built += [record] if record else []
+                else:
+                    wheels.append(self._choose(package))
+            except InputError as error:
+                problems += error.problems
+        if problems:
+            raise InputError(*problems)
+        return wheels, built
+
+    def _choose(self, package: ResolvedPackage) -> Wheel:
+        """Pick the one wheel of a package.
+
+        Raises:
+            InputError: `no-wheel-fits`.
+        """
+        name = choose_wheel((candidate.filename for candidate in package.wheels), self.target)
+        if name is None:
+            raise InputError(
+                Problem(
+                    code="no-wheel-fits",
+                    message=f"`{package.name}` {package.version} has no wheel for Python {self.target.python_minor},"
+                    f" {self.target.arch}, glibc {self.target.glibc}",
+                    where=f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}",
+                    actual=", ".join(c.filename for c in package.wheels[:4]) or "only an sdist",
+                    hint=f'build it: `build = ["{package.name}"]`, or raise `host.glibc`, or pin another version',
+                )
+            )
+        chosen = next(candidate for candidate in package.wheels if candidate.filename == name)
+        file = self._known(package.name, chosen)
+        self.locations[file.sha256] = chosen.location
+        return Wheel(
+            name=str(canonicalize_name(package.name)),
+            version=package.version,
+            filename=file.filename,
+            size=file.size,
+            sha256=file.sha256,
+        )
+
+    def _known(self, name: str, candidate: Candidate) -> File:
+        found = complete(
+            name,
+            candidate.filename,
+            candidate.location,
+            candidate.size,
+            candidate.sha256,
+            self.supplies.supply(),
+            self.supplies.store,
+        )
+        return File(**asdict(found))
+
+    def _download(self, wheels: Iterable[Wheel]) -> None:
+        items = [
+            Item(name=wheel.name, filename=wheel.filename, size=wheel.size, sha256=wheel.sha256) for wheel in wheels
+        ]
+        download_all(items, self.supplies.supply(), self.supplies.store, progress=self.supplies.screen)
+
+    def _keep(self, path: Path) -> File:
+        """Put a file of our own making into the store."""
+        sha256 = self.supplies.store.add_file(path)
+        return File(filename=path.name, size=path.stat().st_size, sha256=sha256)
+
+    # --- what is built or patched ---
+
+    def _build(self, package: ResolvedPackage) -> tuple[Wheel, BuiltWheel | None]:
+        """Build an allowed sdist once; where a wheel fits the target, that is taken instead."""
+        if package.sdist is None:
+            return self._choose(package), None
+        sdist = self._obtained(package.name, self._known(package.name, package.sdist))
+        from envsmith.commands.sources import unpack_to_work_copy
+
+        with self.supplies.work(f"build-{package.name}") as work:
+            tree = work / package.name
+            unpack_to_work_copy(sdist, tree, self.supplies)
+            python, build_requires = self._backend_environment(tree, "wheel", work)
+            self.supplies.screen.detail(f"build {package.name} {package.version}")
+            path = build_wheel(tree, "wheel", python=python, supplies=self.supplies, work=work / "out")
+            file = self._keep(path)
+        wheel = Wheel(
+            name=str(canonicalize_name(package.name)),
+            version=package.version,
+            filename=file.filename,
+            size=file.size,
+            sha256=file.sha256,
+        )
+        record = BuiltWheel(
+            name=wheel.name,
+            filename=file.filename,
+            sha256=file.sha256,
+            sdist=sdist,
+            build_requires=build_requires,
+            source_date_epoch=SOURCE_DATE_EPOCH,
+        )
+        return wheel, record
+
+    def _obtained(self, name: str, file: File) -> File:
+        item = Item(name=name, filename=file.filename, size=file.size, sha256=file.sha256)
+        download_all([item], self.supplies.supply(), self.supplies.store, progress=self.supplies.screen)
+        return file
+
+    def _patch(self, wheels: list[Wheel]) -> tuple[list[Wheel], list[PatchedWheel]]:
+        """Replace each wheel that the recipe patches by its repacked form."""
+        from envsmith.tools.wheel import patch_wheel
+
+        patched: list[PatchedWheel] = []
+        by_name = {wheel.name: wheel for wheel in wheels}
+        for raw, table in self.env.patch.items():
+            name = str(canonicalize_name(raw))
+            original = by_name.get(name)
+            if original is None:
+                raise InputError(
+                    Problem(
+                        code="patch-without-package",
+                        message=f"the recipe patches `{raw}`, which is not among the locked packages",
+                        where=f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}.patch.{raw}",
+                    )
+                )
+            patches = read_patches(self.workspace.patches, table.series, f"{name}=={original.version}")
+            if not self.supplies.store.has(original.sha256, original.size):
+                self._download([original])
+            with self.supplies.work(f"patch-{name}") as work:
+                source = work / original.filename
+                source.symlink_to(self.supplies.store.blob_path(original.sha256))
+                made = patch_wheel(source, work / "out", patches.named)
+                file = self._keep(work / "out" / made.filename)
+            by_name[name] = Wheel(
+                name=name, version=made.version, filename=file.filename, size=file.size, sha256=file.sha256
+            )
+            patched.append(
+                PatchedWheel(
+                    name=name,
+                    filename=file.filename,
+                    sha256=file.sha256,
+                    original=original.file,
+                    series=patches.series,
+                    tree=made.tree,
+                )
+            )
+        return list(by_name.values()), patched
+
+    # --- declared requirements ---
+
+    def _declarations(self, wheels: Iterable[Wheel], sources: Iterable[LockedSource]) -> dict[str, Declaration]:
+        """What every locked wheel and source declares; METADATA is had without its wheel where the index can."""
+        wheels = list(wheels)
+        supply, store = self.supplies.supply(), self.supplies.store
+
+        def read(wheel: Wheel) -> Declaration:
+            location = self.locations.get(wheel.sha256)
+            known = Known(**asdict(wheel.file))
+            metadata = parse_metadata(metadata_of(known, wheel.name, location, supply, store, transport))
+            return Declaration(name=wheel.name, version=wheel.version, requires=metadata.requires)
+
+        with supply.transport() as transport, ThreadPoolExecutor(max_workers=16) as pool:
+            found = {declared.name: declared for declared in pool.map(read, wheels)}
+        for source in sources:
+            found[source.project] = Declaration(
+                name=source.project,
+                version=source.version,
+                requires=source.requires,
+                requires_python=source.requires_python,
+            )
+        return found
+
+    def _judge(self, declarations: Mapping[str, Declaration], lock: Lock, roots: tuple[str, ...]) -> Verdict:
+        versions = {wheel.name: wheel.version for wheel in lock.wheels}
+        versions |= {source.project: source.version for source in lock.sources}
+        asked = (*roots, *(f"{s.project}[{','.join(s.extras)}]" for s in lock.sources if s.extras))
+        found = violations(declarations, versions, self.target, asked)
+        return judge(found, acceptances(self.env))
+
+    def _warnings(self, verdict: Verdict) -> tuple[Problem, ...]:
+        where = f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}.accept"
+        return tuple(
+            Problem(
+                code="accept-stale",
+                message=f"nothing breaks `{entry.requirement}` of `{entry.package}` any more",
+                where=where,
+                hint="remove the entry",
+            )
+            for entry in verdict.stale
+        )
+
+    def _assets(self) -> tuple[LockedAsset, ...]:
+        from envsmith.tools.files import sha256_file
+
+        found = []
+        for name, asset in sorted(self.env.asset.items()):
+            path = self.workspace.path.parent / asset.path
+            if not path.is_file():
+                path = self.workspace.path.parent.parent / asset.path
+            if not path.is_file():
+                raise SupplyError(
+                    Problem(code="asset-missing", message=f"the asset `{name}` is not there", where=asset.path)
+                )
+            actual = sha256_file(path)
+            if actual != asset.sha256:
+                raise IntegrityError(
+                    Problem(
+                        code="asset-digest-differs",
+                        message=f"the asset `{name}` is not the file that the recipe names",
+                        where=asset.path,
+                        expected=asset.sha256,
+                        actual=actual,
+                    )
+                )
+            found.append(LockedAsset(name=name, path=asset.path, sha256=asset.sha256))
+        return tuple(found)
+
+
+def acceptances(env: Env) -> tuple[Acceptance, ...]:
+    """The recipe's `accept` entries as plain values."""
+    return tuple(
+        Acceptance(package=entry.package, requirement=entry.requirement, because=entry.because) for entry in env.accept
+    )
+
+
+def _extras(
+    declarations: Mapping[str, Declaration], roots: tuple[str, ...], target: Target
+) -> dict[str, tuple[str, ...]]:
+    found = active_extras(declarations, roots, target)
+    return {name: tuple(sorted(extras)) for name, extras in found.items() if extras}
+
+
+def _timestamp(env: Env) -> str | None:
+    from datetime import timezone
+
+    if env.exclude_newer is None:
+        return None
+    return env.exclude_newer.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,80 @@
+"""Series and patches from disk: read, parsed, and held against the source they are meant for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from envsmith.commands.workspace import shown
+from envsmith.errors import InputError, Problem
+from envsmith.lock import LockedPatch, LockedSeries
+from envsmith.series import Patch, check_base, parse_patch, parse_series
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PatchSet:
+    """All series of one source or wheel, in order."""
+
+    series: tuple[LockedSeries, ...]
+    patches: tuple[Patch, ...]
+
+    @property
+    def named(self) -> tuple[tuple[str, bytes], ...]:
+        """(name, content) of every patch, as git takes them."""
+        return tuple((patch.name, patch.data) for patch in self.patches)
+
+
+def read_patches(folder: Path, series_paths: Iterable[str], base: str) -> PatchSet:
+    """Read the series of one source.
+
+    `base` is the commit, or `name==version` for an sdist or a wheel.
+
+    Raises:
+        InputError: `series-missing`, `patch-missing`, `series-wrong-base` and everything the parsers find; the
+            problems of all files at once.
+    """
+    problems: list[Problem] = []
+    found: list[LockedSeries] = []
+    patches: list[Patch] = []
+    for path in series_paths:
+        try:
+            series, read = _read_series(folder, path, base)
+            found.append(series)
+            patches += read
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(*problems)
+    return PatchSet(series=tuple(found), patches=tuple(patches))
+
+
+def _read_series(folder: Path, path: str, base: str) -> tuple[LockedSeries, list[Patch]]:
+    where = folder / path
+    text = _read(where, "series-missing", "there is no such series").decode("utf-8", errors="replace")
+    series = parse_series(text, shown(where))
+    check_base(series, base, shown(where))
+    problems: list[Problem] = []
+    patches: list[Patch] = []
+    for entry in series.entries:
+        file = where.parent / entry
+        try:
+            data = _read(file, "patch-missing", f"the series `{path}` lists it, but it is not there")
+            patches.append(parse_patch(data, entry, shown(file)))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(*problems)
+    parent = path.rpartition("/")[0]
+    locked = tuple(
+        LockedPatch(path=f"{parent}/{patch.name}" if parent else patch.name, sha256=patch.sha256) for patch in patches
+    )
+    return LockedSeries(path=path, layer=series.layer.value, patches=locked), patches
+
+
+def _read(path: Path, code: str, message: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
+        raise InputError(Problem(code=code, message=message + reason, where=shown(path))) from error

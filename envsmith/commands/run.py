@@ -1,0 +1,59 @@
+"""`envsmith run`: a command in exactly the launch environment of an env."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from envsmith.commands.launching import process_environment, resolved, table_from
+from envsmith.commands.result import Result
+from envsmith.commands.workspace import env_root, open_env, shown
+from envsmith.errors import InputError, NegativeAnswer, Problem
+from envsmith.tools.process import replace_process
+
+
+def run(
+    env: str, command: tuple[str, ...], *, root: str | None, print_only: bool, environ: Mapping[str, str]
+) -> Result:
+    """Become the command; with `print_only` print lines for a shell instead.
+
+    Raises:
+        NegativeAnswer: `env-incomplete` for an env without our receipt.
+        InputError: `command-missing`, `command-not-found`, `launch-variable-missing`.
+    """
+    built = open_env(env, env_root(root, environ))
+    if built.receipt is None:
+        raise NegativeAnswer(
+            Problem(
+                code="env-incomplete",
+                message="the env has no receipt of envsmith: its build did not end, or another tool made it",
+                where=shown(built.directory),
+                hint="build it with `envsmith build`",
+            )
+        )
+    launch = built.receipt["launch"]
+    assert isinstance(launch, dict)
+    environment = resolved(table_from(launch), built.directory, environ)
+    if print_only:
+        return Result(command="run", data=asdict(environment), text=environment.shell())
+    if not command:
+        raise InputError(
+            Problem(
+                code="command-missing",
+                message="there is no command to run",
+                hint=f"for example `envsmith run {env} -- python -V`, or `--print` for lines to source",
+            )
+        )
+    whole = process_environment(environment, environ)
+    program = shutil.which(command[0], path=whole["PATH"])
+    if program is None:
+        raise InputError(
+            Problem(
+                code="command-not-found",
+                message=f"`{command[0]}` is neither in the env nor on PATH",
+                where=shown(built.directory / "bin"),
+            )
+        )
+    replace_process((program, *command[1:]), env=whole)
+    raise AssertionError("a replaced process does not come back")

@@ -1,0 +1,128 @@
+"""What a verb that fetches or builds has at hand: settings, store, uv, git sources and the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from envsmith.commands.screen import Screen
+from envsmith.errors import InputError, Problem, SupplyError
+from envsmith.tools.files import FileLock, filesystem
+from envsmith.tools.index import Supply
+from envsmith.tools.interpreter import Interpreter, find_interpreter
+from envsmith.tools.settings import Settings, load_settings
+from envsmith.tools.store import Store
+from envsmith.tools.uv import Uv
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Supplies:
+    """The effects of one run, made once and handed on."""
+
+    environ: Mapping[str, str]
+    settings: Settings
+    store: Store
+    uv: Uv
+    screen: Screen
+    offline: bool
+    sources: Mapping[str, str]
+    """`--source NAME=PATH_OR_URL`."""
+
+    def supply(self) -> Supply:
+        """Where files are looked for."""
+        index = self.settings.index
+        return Supply(
+            index_url=index[0] if index else None,
+            extra_indexes=index[1:],
+            find_links=self.settings.find_links,
+            offline=self.offline,
+        )
+
+    @contextmanager
+    def work(self, purpose: str) -> Iterator[Path]:
+        """An empty folder in the store's own file system, gone afterwards."""
+        import tempfile
+
+        folder = self.store.home / "tmp"
+        with filesystem(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f"{purpose}-", dir=folder) as name:
+                yield Path(name)
+
+    def interpreter(self, version: str) -> Interpreter:
+        """A real interpreter of that version.
+
+        Raises:
+            SupplyError: `no-interpreter` with everything that was seen.
+        """
+        return find_interpreter(version, self.environ)
+
+    def git_mirror(self, name: str, url: str, commit: str) -> Path:
+        """A bare repository in the store that holds the commit of a source.
+
+        Raises:
+            SupplyError: `offline-missing` when it would take the network, `source-unreachable`, `commit-missing`.
+        """
+        import hashlib
+
+        from envsmith.tools.git import mirror
+
+        place = self.sources.get(name) or self.settings.mirrored(url)
+        local = "://" not in place and not place.startswith("git@")
+        if local:
+            place = str(Path(place).expanduser().absolute())
+        # One mirror a source URL, not a place: a commit is the same wherever it came from.
+        dest = self.store.home / "git" / hashlib.sha256(url.encode()).hexdigest()[:16]
+        if self.offline and not local and not _has_commit(dest, commit):
+            raise SupplyError(
+                Problem(
+                    code="offline-missing",
+                    message=f"commit {commit[:12]} of the source `{name}` is not in the store, and the network is off",
+                    where=f"env source {name}",
+                    hint=f"name a copy of the repository: `--source {name}=PATH`",
+                )
+            )
+        with filesystem(dest), FileLock(self.store.home / "locks" / f"git-{dest.name}.lock", self.screen.message):
+            mirror(place, commit, dest)
+        return dest
+
+
+def _has_commit(dest: Path, commit: str) -> bool:
+    from envsmith.tools.git import holds
+
+    return dest.is_dir() and holds(dest, commit)
+
+
+def open_supplies(
+    environ: Mapping[str, str], *, stacks: Path | None, screen: Screen, offline: bool, sources: tuple[str, ...]
+) -> Supplies:
+    """Read the settings and open the store; nothing is written yet.
+
+    Raises:
+        InputError: `settings-invalid`, or `usage` for a `--source` that is not `NAME=PATH`.
+    """
+    settings = load_settings(environ, stacks)
+    store = Store(settings.home)
+    return Supplies(
+        environ=environ,
+        settings=settings,
+        store=store,
+        uv=Uv(cache=settings.home / "uv", environ=environ),
+        screen=screen,
+        offline=offline,
+        sources=_named_sources(sources),
+    )
+
+
+def _named_sources(sources: tuple[str, ...]) -> dict[str, str]:
+    named = {}
+    for text in sources:
+        name, equals, place = text.partition("=")
+        if not equals or not name or not place:
+            raise InputError(
+                Problem(code="usage", message=f"`--source {text}` is not NAME=PATH", hint="for example --source verl=../verl")
+            )
+        named[name] = place
+    return named

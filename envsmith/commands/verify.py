@@ -1,0 +1,222 @@
+"""`envsmith verify`: compare the disk and what processes load with the lock."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from envsmith.checks.files import check_files
+from envsmith.commands.examine import FAMILIES, Depth, Examination, Subject, examine
+from envsmith.commands.lock import lock_file
+from envsmith.commands.result import Result
+from envsmith.commands.screen import Screen
+from envsmith.commands.workspace import BuiltEnv, built_envs, env_root, open_env, shown
+from envsmith.errors import InputError, IntegrityError, NegativeAnswer, Problem
+from envsmith.lock import Lock, digest
+from envsmith.lock import parse as parse_lock
+from envsmith.manifest import Manifest
+from envsmith.observed import Observed
+from envsmith.plan import megabytes
+from envsmith.receipt import NAME as RECEIPT
+from envsmith.receipt import parse as parse_receipt
+from envsmith.report import Finding, Report, Severity, ordered
+from envsmith.tools.tree import scan
+
+
+def run(
+    envs: tuple[str, ...],
+    *,
+    root: str | None,
+    quick: bool,
+    deep: bool,
+    imports: bool,
+    everything: bool,
+    families: tuple[str, ...],
+    lock_file: str | None,
+    environ: Mapping[str, str],
+    screen: Screen,
+) -> Result:
+    """Verify the named envs, or every env under the root."""
+    depth = _depth(quick=quick, deep=deep, imports=imports, everything=everything, families=families)
+    folder = env_root(root, environ)
+    names = envs or tuple(built_envs(folder))
+    if not names:
+        raise NegativeAnswer(
+            Problem(
+                code="env-missing",
+                message="no env is built here",
+                where=shown(folder),
+                hint="build one with `envsmith build`, or name another root with `--root`",
+            )
+        )
+    reports = []
+    for name in names:
+        screen.detail(f"verify {name}")
+        reports.append(verify_one(open_env(name, folder), depth, lock_file=lock_file, environ=environ, screen=screen))
+    return _result(reports)
+
+
+def _depth(*, quick: bool, deep: bool, imports: bool, everything: bool, families: tuple[str, ...]) -> Depth:
+    if quick and (deep or everything or imports):
+        raise InputError(Problem(code="usage", message="`--quick` cannot be combined with a deeper level"))
+    problems = []
+    for family in families:
+        if family not in FAMILIES:
+            close = difflib.get_close_matches(family, FAMILIES, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"families: {', '.join(FAMILIES)}"
+            problems.append(Problem(code="unknown-family", message=f"there is no family `{family}`", hint=hint))
+    if problems:
+        raise InputError(*problems)
+    chosen = families or (("files",) if quick else FAMILIES)
+    mode = "stat" if quick else "deep" if deep or everything else "default"
+    return Depth(bytes=mode, imports=imports or everything, families=tuple(f for f in FAMILIES if f in chosen))  # type: ignore[arg-type]
+
+
+def verify_one(
+    built: BuiltEnv, depth: Depth, *, lock_file: str | None, environ: Mapping[str, str], screen: Screen
+) -> Examination:
+    """Verify one env."""
+    if built.receipt is None:
+        return _unfinished(built, depth)
+    subject = open_subject(built)
+    examination = examine(subject, depth, environ=environ, progress=screen)
+    if lock_file:
+        other = parse_lock(_named_lock(lock_file), lock_file)
+        more = tuple(_against(subject.lock, other))
+        report = examination.report
+        examination.report = Report(
+            subject=report.subject, families=(*report.families, "lock"), findings=ordered((*report.findings, *more))
+        )
+    return examination
+
+
+def _named_lock(path: str) -> str:
+    return lock_file(Path(path))
+
+
+def _unfinished(built: BuiltEnv, depth: Depth) -> Examination:
+    """An env without a receipt never passes: its build did not end, or envsmith did not make it."""
+    observed = Observed(files=scan(built.directory))
+    findings = ordered(f for f in check_files(Manifest(entries=()), observed, receipt=False) if f.kind == "half-env")
+    return Examination(report=Report(subject=built.name, families=depth.families, findings=findings))
+
+
+def open_subject(built: BuiltEnv) -> Subject:
+    """Read the records of an env and hold each against the digest that the receipt states.
+
+    Raises:
+        IntegrityError: `receipt-malformed`, `manifest-differs`, `lock-differs`.
+        NegativeAnswer: `env-records-missing`.
+    """
+    receipt = parse_receipt((built.directory / RECEIPT).read_text(), shown(built.directory / RECEIPT))
+    manifest_text = _record(built, "manifest.json")
+    lock_text = _record(built, "pylock.toml")
+    problems = []
+    if hashlib.sha256(manifest_text.encode()).hexdigest() != receipt.manifest:
+        problems.append(_differs("manifest-differs", "the manifest", built.beside("manifest.json")))
+    if digest(lock_text) != receipt.lock_sha256:
+        problems.append(_differs("lock-differs", "the lock kept with the env", built.beside("pylock.toml")))
+    if problems:
+        raise IntegrityError(*problems)
+    return Subject(
+        name=built.name,
+        directory=built.directory,
+        receipt=receipt,
+        lock=parse_lock(lock_text, shown(built.beside("pylock.toml"))),
+        manifest=Manifest.from_json(manifest_text),
+        index=built.beside("stat.json"),
+    )
+
+
+def _record(built: BuiltEnv, suffix: str) -> str:
+    path = built.beside(suffix)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NegativeAnswer(
+            Problem(
+                code="env-records-missing",
+                message="a record that lies beside the env cannot be read, so nothing can be proved",
+                where=shown(path),
+                hint="build the env again; an env is not moved without its records",
+            )
+        ) from error
+
+
+def _differs(code: str, what: str, path: Path) -> Problem:
+    return Problem(
+        code=code,
+        message=f"{what} is not the one that the receipt names",
+        where=shown(path),
+        hint="somebody changed a record; build the env again and compare",
+    )
+
+
+def _against(built: Lock, other: Lock) -> Iterator[Finding]:
+    """Say where the lock an env was built from differs from another one."""
+    mine = {wheel.name: (wheel.version, wheel.sha256) for wheel in built.wheels}
+    theirs = {wheel.name: (wheel.version, wheel.sha256) for wheel in other.wheels}
+    mine |= {f"source {source.name}": (source.version, source.tree) for source in built.sources}
+    theirs |= {f"source {source.name}": (source.version, source.tree) for source in other.sources}
+    for name in sorted(mine.keys() | theirs.keys()):
+        have, want = mine.get(name), theirs.get(name)
+        if have != want:
+            yield Finding(
+                check="lock",
+                kind="lock-differs",
+                severity=Severity.ERROR,
+                subject=name,
+                message=f"{name} is not what the named lock says",
+                expected=f"{want[0]} ({want[1][:12]})" if want else "not in the lock",
+                actual=f"{have[0]} ({have[1][:12]})" if have else "not built",
+                hint="build from that lock",
+            )
+
+
+def _result(examinations: list[Examination]) -> Result:
+    reports = [examination.report for examination in examinations]
+    findings: list[dict[str, Any]] = []
+    for report in reports:
+        findings += [{**finding.to_dict(), "env": report.subject} for finding in report.findings]
+    data = {
+        "findings": findings,
+        "envs": [
+            {
+                "env": examination.report.subject,
+                "families": list(examination.report.families),
+                "errors": examination.report.count(Severity.ERROR),
+                "warnings": examination.report.count(Severity.WARNING),
+                "files": examination.files,
+                "hashed_bytes": examination.hashed_bytes,
+                "trusted_bytes": examination.trusted_bytes,
+            }
+            for examination in examinations
+        ],
+    }
+    text = "\n\n".join(report_text(examination) for examination in examinations)
+    failed = any(report.failed for report in reports)
+    return Result(command="verify", data=data, text=text, exit_code=1 if failed else 0)
+
+
+def report_text(examination: Examination) -> str:
+    """Render one report: findings with what to do, then one line of summary."""
+    blocks = [finding_text(finding) for finding in examination.report.findings]
+    line = examination.report.summary()
+    if "files" in examination.report.families:
+        line += f"; read {megabytes(examination.hashed_bytes)}"
+        if examination.trusted_bytes:
+            line += f", trusted {megabytes(examination.trusted_bytes)} by the stat index (`--deep` reads all)"
+    return "\n\n".join([*blocks, line])
+
+
+def finding_text(finding: Finding) -> str:
+    """Render one finding in the form of design §6."""
+    lines = [f"{finding.severity.value}[{finding.check}/{finding.kind}]: {finding.message}"]
+    details = (("subject", finding.subject), ("expected", finding.expected), ("actual", finding.actual))
+    lines += [f"  {name + ':':<9} {value}" for name, value in details if value]
+    if finding.hint:
+        lines.append(f"  hint:     {finding.hint}")
+    return "\n".join(lines)

@@ -1,0 +1,528 @@
+"""A plan becomes effects: the one place where the steps of a build are carried out.
+
+Every step can be repeated: what is in the store stays there, and an env directory without a receipt is begun anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from envsmith import __version__
+from envsmith.commands.examine import Depth, Examination, Subject, base_hooks, examine, verify_table
+from envsmith.commands.launching import resolved
+from envsmith.commands.manifests import (
+    Content,
+    Installable,
+    leftover_entries,
+    made_entry,
+    record_entries,
+    scaffold_entries,
+    wheel_entries,
+    whole,
+)
+from envsmith.commands.patchfiles import PatchSet
+from envsmith.commands.siblings import Siblings
+from envsmith.commands.sources import (
+    Origin,
+    build_environment,
+    build_wheel,
+    check_tree,
+    export,
+    unpack_to_work_copy,
+)
+from envsmith.commands.supplies import Supplies
+from envsmith.errors import IntegrityError, Problem
+from envsmith.launch import LaunchTable
+from envsmith.lock import File, Lock, LockedSource, Wheel, digest
+from envsmith.manifest import Entry, Manifest, site_packages
+from envsmith.plan import (
+    BuildSdist,
+    BuildSource,
+    CreateVenv,
+    ExportSource,
+    Isolate,
+    Obtain,
+    Plan,
+    RepackWheel,
+    Step,
+    SwitchCurrent,
+    SyncWheels,
+    VerifyEnv,
+    WriteLaunchFiles,
+    WriteReceipt,
+)
+from envsmith.receipt import NAME as RECEIPT
+from envsmith.receipt import Receipt
+from envsmith.tools.editable import editable_names
+from envsmith.tools.download import download_all
+from envsmith.tools.files import FileLock, filesystem, remove_tree, write_atomic
+from envsmith.tools.index import Item
+from envsmith.tools.interpreter import Interpreter
+from envsmith.tools.isolate import isolate
+from envsmith.tools.journal import Journal
+from envsmith.tools.uv import install_pylock, uv_version
+
+#: Wheels are unpacked ahead of the sync once this many bytes of them have arrived.
+UNPACK_BATCH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """Everything about one build that is not a step: its inputs as the commands read them."""
+
+    plan: Plan
+    lock: Lock
+    lock_text: str
+    root: Path
+    launch: LaunchTable
+    verify: Mapping[str, Any]
+    origins: Mapping[str, Origin]
+    """Where each source starts."""
+    patches: Mapping[str, PatchSet]
+    """By source name, and `wheel:<name>` for patched wheels."""
+    interpreter: Interpreter
+    python_sha256: str
+    environ: Mapping[str, str]
+
+
+@dataclass(kw_only=True)
+class _State:
+    """What later steps need of earlier ones."""
+
+    scaffold: tuple[Entry, ...] = ()
+    made: list[Entry] = field(default_factory=list)
+    editable_wheels: list[Installable] = field(default_factory=list)
+    editable: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    base_hooks: dict[str, str] = field(default_factory=dict)
+    steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    content: Content | None = None
+    manifest: Manifest | None = None
+    manifest_sha256: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    examination: Examination | None = None
+
+
+def execute(order: Order, supplies: Supplies, journal: Journal) -> Examination | None:
+    """Carry out a plan and return what its verification found.
+
+    Raises:
+        EnvsmithError: the step that failed; its log path is attached. The old `current` is untouched.
+    """
+    return _Build(order, supplies, journal).run()
+
+
+class _Build:
+    def __init__(self, order: Order, supplies: Supplies, journal: Journal) -> None:
+        self.order = order
+        self.supplies = supplies
+        self.journal = journal
+        self.directory = Path(order.plan.directory)
+        self.state = _State()
+        self._work: Path = Path()
+
+    def run(self) -> Examination | None:
+        with self.supplies.work("build") as self._work:
+            for number, step in enumerate(self.order.plan.steps, 1):
+                self._carry_out(step, number)
+        return self.state.examination
+
+    def _carry_out(self, step: Step, number: int) -> None:
+        words = step.describe()
+        self.supplies.screen.step(number, len(self.order.plan.steps), words)
+        self.journal.line(f"[{number}/{len(self.order.plan.steps)}] {words}")
+        started = time.monotonic()
+        try:
+            self._action(step)
+        finally:
+            self.supplies.screen.done()
+        name = type(step).__name__
+        self.state.seconds[name] = round(self.state.seconds.get(name, 0.0) + time.monotonic() - started, 3)
+
+    def _action(self, step: Step) -> None:
+        match step:
+            case Obtain():
+                self._obtain(step)
+            case BuildSdist():
+                self._build_sdist(step)
+            case RepackWheel():
+                self._repack(step)
+            case CreateVenv():
+                self._create_venv()
+            case ExportSource():
+                self._export(step.source)
+            case BuildSource():
+                self._build_source(step.source)
+            case SyncWheels():
+                self._sync()
+            case Isolate():
+                self._isolate()
+            case WriteLaunchFiles():
+                self._write_launch_files()
+            case VerifyEnv():
+                self._verify()
+            case WriteReceipt():
+                self._write_receipt()
+            case SwitchCurrent():
+                switch_current(self.directory)
+
+    # --- what the env is made of ---
+
+    def _obtain(self, step: Obtain) -> None:
+        items = [
+            Item(name=name, filename=file.filename, size=file.size, sha256=file.sha256) for name, file in step.files
+        ]
+        unpacker = _Unpacker(self.order, self.supplies, self._work)
+        try:
+            download_all(
+                items,
+                self.supplies.supply(),
+                self.supplies.store,
+                progress=self.supplies.screen,
+                on_done=unpacker.arrived,
+            )
+        finally:
+            unpacker.finish()
+
+    def _build_sdist(self, step: BuildSdist) -> None:
+        wheel = step.wheel
+        work = self._folder(f"sdist-{wheel.name}")
+        unpack_to_work_copy(wheel.sdist, work / wheel.name, self.supplies)
+        python = self._backend_python(wheel.build_requires, work)
+        made = build_wheel(work / wheel.name, "wheel", python=python, supplies=self.supplies, work=work / "out")
+        self._keep(made, File(filename=wheel.filename, size=made.stat().st_size, sha256=wheel.sha256), "build-differs")
+
+    def _repack(self, step: RepackWheel) -> None:
+        from envsmith.tools.wheel import patch_wheel
+
+        wheel = step.wheel
+        work = self._folder(f"patch-{wheel.name}")
+        original = self._named(work, wheel.original)
+        made = patch_wheel(original, work / "out", self.order.patches[f"wheel:{wheel.name}"].named)
+        if made.tree != wheel.tree:
+            raise _tree_error(wheel.name, wheel.tree, made.tree)
+        path = work / "out" / made.filename
+        self._keep(path, File(filename=wheel.filename, size=made.size, sha256=wheel.sha256), "repack-differs")
+
+    def _create_venv(self) -> None:
+        if self.directory.exists():
+            # No receipt, or the plan would be empty: a build that did not end. Everything it had is in the store.
+            remove_tree(self.directory)
+        with filesystem(self.directory):
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
+        prompt = f"{self.order.lock.stack}-{self.order.lock.env}"
+        self.supplies.uv.create_venv(self.directory, interpreter=self.order.interpreter.path, prompt=prompt)
+        self.state.scaffold = scaffold_entries(self.directory)
+        self.state.base_hooks = base_hooks(self.order.interpreter.path, self.order.environ)
+
+    def _export(self, source: LockedSource) -> None:
+        from envsmith.tools import git
+
+        dest = self.directory / "src" / source.name
+        with filesystem(dest):
+            dest.parent.mkdir(exist_ok=True)
+        patches = self.order.patches[source.name]
+        exported = export(self.order.origins[source.name], patches, dest, self.supplies)
+        check_tree(exported, base=source.base_tree, tree=source.tree, name=source.name)
+        self.state.steps[source.name] = git.tree_steps(dest, len(patches.patches))
+
+    def _build_source(self, source: LockedSource) -> None:
+        from envsmith.tools import git
+
+        tree = self.directory / "src" / source.name
+        work = self._folder(f"source-{source.name}")
+        python = self._backend_python(source.build_requires, work)
+        if source.wheel is not None:
+            if not self.supplies.store.has(source.wheel.sha256):
+                made = build_wheel(tree, "wheel", python=python, supplies=self.supplies, work=work / "out")
+                self._keep(made, source.wheel, "build-differs")
+        else:
+            made = build_wheel(
+                tree, "editable", python=python, supplies=self.supplies, work=work / "out", origin=str(tree)
+            )
+            sha256 = self.supplies.store.add_file(made)
+            wheel = Wheel(
+                name=source.project,
+                version=source.version,
+                filename=made.name,
+                size=made.stat().st_size,
+                sha256=sha256,
+            )
+            self.state.editable_wheels.append(
+                Installable(wheel=wheel, path=made, owner=f"source:{source.name}", portable=False)
+            )
+            self.state.editable.update(folders_below(editable_names(made, tree), self.directory))
+        changed, untracked = git.status(tree)
+        if changed:
+            raise IntegrityError(
+                Problem(
+                    code="tree-differs",
+                    message=f"the build backend of `{source.name}` changed tracked files: {', '.join(changed[:5])}",
+                    where=str(tree),
+                )
+            )
+        left = [f"src/{source.name}/{path}" for path in untracked]
+        self.state.made += leftover_entries(self.directory, left, f"source:{source.name}")
+
+    def _sync(self) -> None:
+        wheels = [*self.order.lock.wheels, *(item.wheel for item in self.state.editable_wheels)]
+        pylock = self._work / "pylock.install.toml"
+        blob = self.supplies.store.blob_path
+        pylock.write_text(
+            install_pylock((w.name, w.version, w.filename, blob(w.sha256), w.size, w.sha256) for w in wheels)
+        )
+        with Siblings(self.supplies, self.order.environ):
+            self.supplies.uv.sync(pylock, python=self.directory / "bin" / "python", link_mode=self._link_mode())
+
+    def _link_mode(self) -> str:
+        """Hard links where the store shares a file system with the env: `Isolate` breaks all but native ones."""
+        same = self.supplies.store.home.stat().st_dev == self.directory.stat().st_dev
+        return "hardlink" if same else "copy"
+
+    def _isolate(self) -> None:
+        done = isolate(self.directory)
+        self.journal.line(f"isolate: {done}")
+
+    def _write_launch_files(self) -> None:
+        launch = resolved(self.order.launch, self.directory, self.order.environ)
+        title = f"{self.order.plan.env} {self.order.plan.fingerprint[:12]}"
+        write_atomic(self.directory / "env.sh", launch.shell())
+        write_atomic(self.directory / "modulefile", launch.modulefile(title))
+        self.state.made += [made_entry(self.directory, "env.sh"), made_entry(self.directory, "modulefile")]
+        if self.order.launch.path_filter:
+            name = f"{site_packages(self.order.lock.target.python_minor)}/zzz_envsmith_path_filter.pth"
+            write_atomic(self.directory / name, path_filter(self.order.launch.path_filter))
+            self.state.made.append(made_entry(self.directory, name))
+
+    # --- proof and record ---
+
+    def _manifest(self) -> Manifest:
+        named = self._folder("wheels")
+        wheels = [
+            Installable(wheel=wheel, path=self._named(named, wheel.file), owner=f"{wheel.name}=={wheel.version}")
+            for wheel in self.order.lock.wheels
+        ]
+        python = self.order.lock.target.python_minor
+        content = wheel_entries(
+            [*wheels, *self.state.editable_wheels],
+            env=self.directory,
+            python=python,
+        )
+        records = record_entries(self.directory, content, python)
+        return whole(self.state.scaffold, content.entries, records, self.state.made)
+
+    def _verify(self) -> None:
+        manifest = self._manifest()
+        text = manifest.to_json()
+        self.state.manifest = manifest
+        self.state.manifest_sha256 = hashlib.sha256(text.encode()).hexdigest()
+        write_atomic(self._beside("manifest.json"), text)
+        write_atomic(self._beside("pylock.toml"), self.order.lock_text)
+        subject = Subject(
+            name=self.order.plan.env,
+            directory=self.directory,
+            receipt=self._receipt(),
+            lock=self.order.lock,
+            manifest=manifest,
+            index=self._beside("stat.json"),
+        )
+        depth = Depth(bytes="deep", imports=True, shell=False)
+        examination = examine(subject, depth, environ=self.order.environ, progress=self.supplies.screen)
+        self.state.examination = examination
+        if examination.report.failed:
+            raise VerificationFailed(examination)
+
+    def _receipt(self) -> Receipt:
+        order, manifest = self.order, self.state.manifest
+        assert manifest is not None
+        series = {source.name: source.series for source in order.lock.sources}
+        series |= {wheel.name: wheel.series for wheel in order.lock.patched}
+        return Receipt(
+            stack=order.lock.stack,
+            env=order.lock.env,
+            fingerprint=order.plan.fingerprint,
+            lock_sha256=digest(order.lock_text),
+            recipe=order.lock.recipe_digest,
+            python=order.interpreter.version,
+            python_path=str(order.interpreter.path),
+            python_sha256=order.python_sha256,
+            uv=uv_version(),
+            envsmith=__version__,
+            manifest=self.state.manifest_sha256,
+            portable=manifest.portable().digest(),
+            trees={source.name: source.tree for source in order.lock.sources},
+            series={name: tuple(p.sha256 for s in found for p in s.patches) for name, found in series.items()},
+            tree_steps=self.state.steps,
+            launch=order.launch.to_dict(),
+            verify=verify_table(order.verify, editable=self.state.editable, base_hooks=self.state.base_hooks),
+            steps=tuple(step.describe() for step in order.plan.steps),
+            root=str(order.root),
+            log=str(self.journal.path),
+            built_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            seconds=dict(self.state.seconds),
+        )
+
+    def _write_receipt(self) -> None:
+        write_atomic(self.directory / RECEIPT, self._receipt().to_json())
+        Siblings.register(self.supplies, self.directory)
+
+    # --- helpers ---
+
+    def _beside(self, suffix: str) -> Path:
+        return self.directory.parent / f"{self.directory.name}.{suffix}"
+
+    def _folder(self, name: str) -> Path:
+        path = self._work / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _named(self, folder: Path, file: File) -> Path:
+        """A blob under its file name: wheels are known by their names."""
+        path = folder / file.filename
+        if not path.is_symlink():
+            path.symlink_to(self.supplies.store.blob_path(file.sha256))
+        return path
+
+    def _backend_python(self, names: tuple[str, ...], work: Path) -> Path:
+        known = {f"{wheel.name}=={wheel.version}": wheel for wheel in self.order.lock.build_requires}
+        wheels = [known[name] for name in names]
+        return build_environment(
+            wheels, interpreter=self.order.interpreter.path, supplies=self.supplies, work=work
+        )
+
+    def _keep(self, made: Path, locked: File, code: str) -> None:
+        """Put a file of our making into the store when it is the locked one.
+
+        Raises:
+            IntegrityError: it is not; the file is kept for whoever looks into it.
+        """
+        from envsmith.tools.files import sha256_file
+
+        actual = sha256_file(made)
+        if actual != locked.sha256:
+            kept = self.supplies.store.home / "differing" / f"{actual[:12]}-{made.name}"
+            with filesystem(kept):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(made, kept)
+            raise IntegrityError(
+                Problem(
+                    code=code,
+                    message=f"`{made.name}` was made here with another content than the lock says",
+                    where=str(kept),
+                    expected=f"sha256 {locked.sha256}",
+                    actual=f"sha256 {actual}",
+                    hint="compare both; take the locked file from a bundle or a wheel folder meanwhile",
+                )
+            )
+        self.supplies.store.add_file(made, actual, name=locked.filename)
+
+
+class VerificationFailed(IntegrityError):
+    """The finished env is not what the lock says: its receipt is not written."""
+
+    def __init__(self, examination: Examination) -> None:
+        self.examination = examination
+        first = [finding for finding in examination.report.findings][:10]
+        problems = [
+            Problem(
+                code=f"verify-{finding.kind}",
+                message=finding.message,
+                where=finding.subject,
+                expected=finding.expected,
+                actual=finding.actual,
+            )
+            for finding in first
+        ]
+        super().__init__(*problems)
+
+
+class _Unpacker:
+    """Unpacks wheels into uv's cache in a thread of its own while others are still on their way."""
+
+    def __init__(self, order: Order, supplies: Supplies, work: Path) -> None:
+        self._wheels = {wheel.sha256: wheel for wheel in order.lock.wheels}
+        self._supplies = supplies
+        self._python = order.interpreter.path
+        self._work = work
+        self._arrivals: queue.Queue[Wheel | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, name="unpack", daemon=True)
+        self._thread.start()
+
+    def arrived(self, item: Item) -> None:
+        """Take note of a file that is in the store now."""
+        wheel = self._wheels.get(item.sha256)
+        if wheel is not None:
+            self._arrivals.put(wheel)
+
+    def finish(self) -> None:
+        """Wait for the batch at work; what is left, the sync unpacks."""
+        self._arrivals.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        batch: list[Wheel] = []
+        while (wheel := self._arrivals.get()) is not None:
+            batch.append(wheel)
+            if sum(w.size for w in batch) >= UNPACK_BATCH_BYTES:
+                number += 1
+                self._unpack(batch, number)
+                batch = []
+
+    def _unpack(self, batch: list[Wheel], number: int) -> None:
+        blob = self._supplies.store.blob_path
+        pylock = self._work / f"pylock.unpack{number}.toml"
+        pylock.write_text(
+            install_pylock((w.name, w.version, w.filename, blob(w.sha256), w.size, w.sha256) for w in batch)
+        )
+        scratch = self._work / f"unpack-{number}"
+        self._supplies.uv.unpack(pylock, python=self._python, scratch=scratch)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def switch_current(directory: Path) -> None:
+    """Point `current` at an env directory by one rename."""
+    link = directory.parent / "current"
+    fresh = directory.parent / f".current-{directory.name}"
+    with filesystem(link):
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(directory.name)
+        fresh.replace(link)
+
+
+def env_lock(directory: Path, on_wait: Callable[[str], None]) -> FileLock:
+    """The lock that whoever builds an env holds."""
+    return FileLock(directory.parent / ".lock", on_wait)
+
+
+def folders_below(names: Mapping[str, tuple[Path, ...]], env: Path) -> dict[str, tuple[str, ...]]:
+    """The same folders relative to the env."""
+    root = env.resolve()
+    return {name: tuple(str(folder.relative_to(root)) for folder in folders) for name, folders in names.items()}
+
+
+def path_filter(parts: tuple[str, ...]) -> str:
+    """The hook that drops entries from sys.path; deleting the file takes it back."""
+    return (
+        "# Written by envsmith for launch.path-filter. Way back: remove the key from the recipe and build again.\n"
+        f"import sys; sys.path[:] = [p for p in sys.path if not any(part in p for part in {list(parts)!r})]\n"
+    )
+
+
+def _tree_error(name: str, expected: str, actual: str) -> IntegrityError:
+    return IntegrityError(
+        Problem(
+            code="tree-differs",
+            message=f"the patched files of `{name}` are not the locked ones",
+            expected=expected,
+            actual=actual,
+        )
+    )

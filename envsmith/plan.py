@@ -1,0 +1,204 @@
+"""The plan: which steps a build will take, as values. `--dry-run` prints exactly the tuple that `execute` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from envsmith.lock import BuiltWheel, File, Lock, LockedSource, PatchedWheel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Obtain:
+    """Bring every file that is not in the store yet, and unpack wheels as they arrive."""
+
+    files: tuple[tuple[str, File], ...]
+    """(package, file)."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        size = sum(file.size for _, file in self.files)
+        return f"obtain {len(self.files)} files, {megabytes(size)}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildSdist:
+    """Build one allowed sdist and compare the result with the lock."""
+
+    wheel: BuiltWheel
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"build {self.wheel.filename} from {self.wheel.sdist.filename}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RepackWheel:
+    """Patch one wheel and compare the result with the lock."""
+
+    wheel: PatchedWheel
+
+    def describe(self) -> str:
+        """One line for people."""
+        count = sum(len(series.patches) for series in self.wheel.series)
+        return f"repack {self.wheel.original.filename} with {_counted(count, 'patch', 'patches')} as {self.wheel.filename}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CreateVenv:
+    """Make the empty environment."""
+
+    python: str
+    """Path of the interpreter."""
+    version: str
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"create the environment with Python {self.version} ({self.python})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportSource:
+    """Make the work copy of a source, apply its series, compare the tree id."""
+
+    source: LockedSource
+
+    def describe(self) -> str:
+        """One line for people."""
+        origin = self.source.sdist.filename if self.source.sdist else f"commit {(self.source.commit or '')[:12]}"
+        count = sum(len(series.patches) for series in self.source.series)
+        applied = f", apply {_counted(count, 'patch', 'patches')}" if count else ""
+        return f"export {self.source.name} from {origin}{applied}, expect tree {self.source.tree[:12]}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildSource:
+    """Let a source's backend make the wheel that installs it."""
+
+    source: LockedSource
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"build {self.source.name} ({self.source.install}) with {len(self.source.build_requires)} pinned build requirements"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SyncWheels:
+    """Install everything in one uv sync, offline and hash-checked."""
+
+    count: int
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"install {self.count} wheels in one offline sync"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Isolate:
+    """Cut the links through which an edit here could reach the store or another env."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "isolate: private copies of everything but native libraries"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteLaunchFiles:
+    """Write `env.sh` and the modulefile."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "write env.sh and modulefile"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyEnv:
+    """Hash every file against the wheels and probe the env as launched."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "verify every file and import against the lock"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteReceipt:
+    """Write the receipt, the last file of an env."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "write the receipt"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchCurrent:
+    """Point `current` at the new env with one rename."""
+
+    directory: str
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"switch current to {self.directory}"
+
+
+Step = (
+    Obtain | BuildSdist | RepackWheel | CreateVenv | ExportSource | BuildSource | SyncWheels | Isolate
+    | WriteLaunchFiles | VerifyEnv | WriteReceipt | SwitchCurrent
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """Everything one build will do, in order. An empty plan means that the env stands."""
+
+    env: str
+    """`stack/env`."""
+    directory: str
+    """The env directory."""
+    fingerprint: str
+    steps: tuple[Step, ...]
+
+
+def make_plan(
+    lock: Lock,
+    *,
+    directory: str,
+    fingerprint: str,
+    python: tuple[str, str],
+    stored: Collection[str],
+    complete: bool,
+    current: bool,
+) -> Plan:
+    """Derive the steps that bring an env from what is there to what the lock says.
+
+    `python` is (path, version) of the interpreter, `stored` the sha256 of blobs that the store has, `complete`
+    says that the env directory has its receipt, `current` that `current` points at it.
+    """
+    name = f"{lock.stack}/{lock.env}"
+    switch = SwitchCurrent(directory=directory.rpartition("/")[2])
+    if complete:
+        return Plan(env=name, directory=directory, fingerprint=fingerprint, steps=() if current else (switch,))
+    missing = tuple(entry for entry in lock.downloads() if entry[1].sha256 not in stored)
+    steps: list[Step] = [Obtain(files=missing)] if missing else []
+    steps += [BuildSdist(wheel=wheel) for wheel in lock.built if wheel.sha256 not in stored]
+    steps += [RepackWheel(wheel=wheel) for wheel in lock.patched if wheel.sha256 not in stored]
+    steps.append(CreateVenv(python=python[0], version=python[1]))
+    for source in lock.sources:
+        steps += [ExportSource(source=source), BuildSource(source=source)]
+    steps += [
+        SyncWheels(count=len(lock.wheels) + sum(source.wheel is None for source in lock.sources)),
+        Isolate(),
+        WriteLaunchFiles(),
+        VerifyEnv(),
+        WriteReceipt(),
+        switch,
+    ]
+    return Plan(env=name, directory=directory, fingerprint=fingerprint, steps=tuple(steps))
+
+
+def megabytes(size: int) -> str:
+    """A size for people, in decimal units as download tools use them."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"

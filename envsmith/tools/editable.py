@@ -1,0 +1,58 @@
+"""What an editable wheel points at: folders in `.pth` lines, or the mapping in a setuptools finder (PEP 660)."""
+
+from __future__ import annotations
+
+import ast
+import zipfile
+from pathlib import Path
+
+
+def editable_names(wheel: Path, tree: Path) -> dict[str, tuple[Path, ...]]:
+    """Return the import names that an editable wheel provides from a tree, with the folders they come from."""
+    names: dict[str, tuple[Path, ...]] = {}
+    root = tree.resolve()
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.namelist():
+            if "/" in member:
+                continue
+            text = archive.read(member).decode(errors="replace")
+            if member.endswith(".pth"):
+                for folder in _folders(text, root):
+                    for name in _packages(folder):
+                        names[name] = (*names.get(name, ()), folder)
+            elif member.startswith("__editable___") and member.endswith("_finder.py"):
+                for name, place in _mapping(text).items():
+                    folder = Path(place).resolve().parent
+                    if "." not in name and folder.is_relative_to(root):
+                        names[name] = (*names.get(name, ()), folder)
+    return names
+
+
+def _folders(text: str, root: Path) -> list[Path]:
+    """Lines of a .pth file that are folders of the tree; lines that start with `import` are code."""
+    lines = [line.strip() for line in text.splitlines()]
+    paths = [Path(line).resolve() for line in lines if line.startswith("/")]
+    return [path for path in paths if path.is_relative_to(root) and path.is_dir()]
+
+
+def _packages(folder: Path) -> list[str]:
+    return sorted(child.name for child in folder.iterdir() if (child / "__init__.py").is_file())
+
+
+def _mapping(text: str) -> dict[str, str]:
+    """The `MAPPING` of a setuptools finder, read without running it."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return {}
+    for node in tree.body:
+        target = node.target if isinstance(node, ast.AnnAssign) else None
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+        if isinstance(target, ast.Name) and target.id == "MAPPING" and isinstance(node, (ast.Assign, ast.AnnAssign)):
+            try:
+                found = ast.literal_eval(node.value) if node.value else {}
+            except ValueError:
+                return {}
+            return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+    return {}

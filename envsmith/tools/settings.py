@@ -1,0 +1,104 @@
+"""Where files may be had from: variables first, then `envsmith.toml` beside the stacks, then the user's own.
+
+These are facts of a machine or a site, so they never stand in a recipe or a lock.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envsmith.errors import InputError, Problem
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KEYS = ("index", "find-links", "mirrors")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What a machine says about its supply."""
+
+    index: tuple[str, ...] = ()
+    """Index URLs, the first one first; empty means uv's default index."""
+    find_links: tuple[str, ...] = ()
+    """Absolute folders of wheels and sdists."""
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    """URL prefix of a git source to what stands for it here."""
+    home: Path = Path("~/.cache/envsmith")
+    """The store."""
+
+    def mirrored(self, url: str) -> str:
+        """Replace the longest known prefix of a source's URL."""
+        for prefix in sorted(self.mirrors, key=len, reverse=True):
+            if url.startswith(prefix):
+                return self.mirrors[prefix] + url[len(prefix) :]
+        return url
+
+
+def load_settings(environ: Mapping[str, str], stacks: Path | None) -> Settings:
+    """Read the settings that hold for a stack folder; variables beat files, the nearer file beats the farther.
+
+    Raises:
+        InputError: `settings-invalid` for a file that cannot be used.
+    """
+    home = Path(environ.get("ENVSMITH_HOME") or "~/.cache/envsmith").expanduser().absolute()
+    config = Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "envsmith" / "envsmith.toml"
+    merged: dict[str, Any] = {}
+    for path in (config, *([stacks / "envsmith.toml"] if stacks else [])):
+        merged.update(_read(path))
+    if environ.get("ENVSMITH_INDEX"):
+        merged["index"] = environ["ENVSMITH_INDEX"].split()
+    if environ.get("ENVSMITH_FIND_LINKS"):
+        here = Path.cwd()
+        folders = environ["ENVSMITH_FIND_LINKS"].replace(":", " ").split()
+        merged["find-links"] = [str((here / Path(folder).expanduser()).absolute()) for folder in folders]
+    return Settings(
+        index=tuple(merged.get("index", ())),
+        find_links=tuple(merged.get("find-links", ())),
+        mirrors=merged.get("mirrors", {}),
+        home=home,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(Problem(code="settings-invalid", message=f"cannot be read: {error}", where=str(path))) from error
+    problems = [
+        Problem(
+            code="settings-invalid",
+            message=f"unknown key `{key}`",
+            where=f"{path}:{key}",
+            hint=f"known keys: {', '.join(KEYS)}",
+        )
+        for key in data
+        if key not in KEYS
+    ]
+    index = data.get("index", [])
+    data["index"] = [index] if isinstance(index, str) else index
+    for key in ("index", "find-links"):
+        values = data.get(key, [])
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            problems.append(
+                Problem(code="settings-invalid", message=f"`{key}` is not a list of strings", where=f"{path}:{key}")
+            )
+    mirrors = data.get("mirrors", {})
+    if not isinstance(mirrors, dict) or not all(isinstance(value, str) for value in mirrors.values()):
+        problems.append(
+            Problem(code="settings-invalid", message="`mirrors` is not a table of strings", where=f"{path}:mirrors")
+        )
+    if problems:
+        raise InputError(*problems)
+    # A folder in a file is relative to the file, so that a checkout can be moved.
+    data["find-links"] = [str((path.parent / Path(f).expanduser()).absolute()) for f in data.get("find-links", [])]
+    return {key: value for key, value in data.items() if value}
