@@ -153,7 +153,9 @@ def build(
 @click.option("--imports", is_flag=True, help="Really import the recipe's list in a launched process.")
 @click.option("--all", "everything", is_flag=True, help="All families and levels: what a build ends with.")
 @click.option("--only", "families", multiple=True, metavar="FAMILY", help="Only this family; may be given again.")
-@click.option("--lock", "lock_file", metavar="FILE", help="Compare with this lock instead of the one it was built from.")
+@click.option(
+    "--lock", "lock_file", metavar="FILE", help="Compare with this lock instead of the one it was built from."
+)
 def verify(
     envs: tuple[str, ...],
     root: str | None,
@@ -356,7 +358,9 @@ def _coloured(problem: Problem, shared: dict[str, Any]) -> str:
     if not use_color(shared.get("color")):
         return text
     head, _, rest = text.partition(": ")
-    return click.style(head, fg="red", bold=True) + ": " + rest.replace("\nhint:", click.style("\nhint", fg="cyan") + ":")
+    return (
+        click.style(head, fg="red", bold=True) + ": " + rest.replace("\nhint:", click.style("\nhint", fg="cyan") + ":")
+    )
 
 
 def use_color(choice: str | None) -> bool:

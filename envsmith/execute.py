@@ -62,8 +62,8 @@ from envsmith.plan import (
 )
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import Receipt
-from envsmith.tools.editable import editable_names
 from envsmith.tools.download import download_all
+from envsmith.tools.editable import editable_names
 from envsmith.tools.files import FileLock, filesystem, remove_tree, write_atomic
 from envsmith.tools.index import Item
 from envsmith.tools.interpreter import Interpreter
@@ -394,9 +394,7 @@ class _Build:
     def _backend_python(self, names: tuple[str, ...], work: Path) -> Path:
         known = {f"{wheel.name}=={wheel.version}": wheel for wheel in self.order.lock.build_requires}
         wheels = [known[name] for name in names]
-        return build_environment(
-            wheels, interpreter=self.order.interpreter.path, supplies=self.supplies, work=work
-        )
+        return build_environment(wheels, interpreter=self.order.interpreter.path, supplies=self.supplies, work=work)
 
     def _keep(self, made: Path, locked: File, code: str) -> None:
         """Put a file of our making into the store when it is the locked one.

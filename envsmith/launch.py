@@ -94,9 +94,7 @@ class LaunchEnvironment:
         lines = [f". {shlex.quote(self.profile)}"] if self.profile else []
         lines += [f"unset {name}" for name in self.unset]
         lines += [f"export {name}={shlex.quote(value)}" for name, value in self.set]
-        lines += [
-            f'export {name}={shlex.quote(first)}"${{{name}:+:${name}}}"' for name, first in self.prepend
-        ]
+        lines += [f'export {name}={shlex.quote(first)}"${{{name}:+:${name}}}"' for name, first in self.prepend]
         lines += [f"mkdir -p {shlex.quote(path)}" for path in self.directories]
         lines += [f': "${{{name}:?required by the recipe and not set}}"' for name in self.require]
         return "\n".join(lines) + "\n"
@@ -110,9 +108,7 @@ class LaunchEnvironment:
         return "\n".join(lines) + "\n"
 
 
-def resolve(
-    table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[str, ...] = ()
-) -> LaunchEnvironment:
+def resolve(table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[str, ...] = ()) -> LaunchEnvironment:
     """Fill a launch table in for one env directory.
 
     `scratch` is a short local directory that `{scratch}` stands for; `work_dirs` are writable source copies that

@@ -233,7 +233,11 @@ def render(lock: Lock) -> str:
         "target": {"python": lock.target.python, "arch": lock.target.arch, "glibc": lock.target.glibc},
         "extras": {name: list(extras) for name, extras in sorted(lock.extras.items()) if extras},
     }
-    out += ["", "[tool.envsmith]", *(f"{key} = {_value(value)}" for key, value in tool.items() if value not in (None, {}))]
+    out += [
+        "",
+        "[tool.envsmith]",
+        *(f"{key} = {_value(value)}" for key, value in tool.items() if value not in (None, {})),
+    ]
     for table, entries in _tables(lock):
         for one in entries:
             out += ["", f"[[tool.envsmith.{table}]]"]

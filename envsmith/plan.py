@@ -41,7 +41,9 @@ class RepackWheel:
     def describe(self) -> str:
         """One line for people."""
         count = sum(len(series.patches) for series in self.wheel.series)
-        return f"repack {self.wheel.original.filename} with {_counted(count, 'patch', 'patches')} as {self.wheel.filename}"
+        return (
+            f"repack {self.wheel.original.filename} with {_counted(count, 'patch', 'patches')} as {self.wheel.filename}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +81,8 @@ class BuildSource:
 
     def describe(self) -> str:
         """One line for people."""
-        return f"build {self.source.name} ({self.source.install}) with {len(self.source.build_requires)} pinned build requirements"
+        count = len(self.source.build_requires)
+        return f"build {self.source.name} ({self.source.install}) with {count} pinned build requirements"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,8 +25,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
 CORE = {name for row in ROWS[:4] for name in row}
 
 EFFECTS = {
-    "os", "io", "subprocess", "shutil", "socket", "tempfile", "time", "random", "pathlib.Path", "glob", "urllib.request",
-    "http", "requests", "git", "pynvml", "rich", "click", "threading", "multiprocessing", "concurrent", "ctypes",
+    "os", "io", "subprocess", "shutil", "socket", "tempfile", "time", "random", "pathlib.Path", "glob",
+    "urllib.request", "http", "requests", "git", "pynvml", "rich", "click", "threading", "multiprocessing", "concurrent", "ctypes",
 }  # fmt: skip
 EFFECT_CALLS = {"open", "print", "input", "exec", "eval"}
 

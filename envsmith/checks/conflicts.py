@@ -76,9 +76,7 @@ def _broken(lock: Lock, facts: Facts) -> Iterator[Finding]:
             )
     versions = {name: declared.version for name, declared in declarations.items()}
     roots = [f"{name}[{','.join(extras)}]" for name, extras in lock.extras.items()]
-    meant = tuple(
-        Acceptance(package=c.package, requirement=c.requirement, because=c.because) for c in lock.conflicts
-    )
+    meant = tuple(Acceptance(package=c.package, requirement=c.requirement, because=c.because) for c in lock.conflicts)
     verdict = judge(violations(declarations, versions, lock.target, roots), meant)
     for violation in verdict.unaccepted:
         yield _unmeant(violation)
@@ -117,5 +115,3 @@ def _finding(kind: str, subject: str, message: str, expected: str, actual: str) 
         actual=actual,
         hint="build the environment again from its lock",
     )
-
-

@@ -128,9 +128,7 @@ def _stored(lock: Lock, supplies: Supplies) -> set[str]:
 def _origins(workspace: Workspace, env: str, lock: Lock) -> dict[str, Origin]:
     recipe = workspace.stack.env[env].source
     return {
-        source.name: Origin(
-            name=source.name, git=recipe[source.name].git, commit=source.commit, sdist=source.sdist
-        )
+        source.name: Origin(name=source.name, git=recipe[source.name].git, commit=source.commit, sdist=source.sdist)
         for source in lock.sources
     }
 
@@ -196,7 +194,9 @@ def _outcome(order: Order, state: str, report: str = "") -> _Outcome:
     elif state == "unchanged":
         text = f"{plan.env}: nothing to do ({where})"
     else:
-        text = "\n".join(filter(None, [report, f"{plan.env}: built {where}", f"try: envsmith run {plan.env} -- python -V"]))
+        text = "\n".join(
+            filter(None, [report, f"{plan.env}: built {where}", f"try: envsmith run {plan.env} -- python -V"])
+        )
     return _Outcome(data=data, text=text)
 
 

@@ -25,7 +25,11 @@ def run(stack: str) -> Result:
             present = read_lock(workspace, name)
             for raw, table in env.patch.items():
                 key = str(canonicalize_name(raw))
-                version = next((w.original.filename.split("-")[1] for w in present[0].patched if w.name == key), None) if present else None
+                version = (
+                    next((w.original.filename.split("-")[1] for w in present[0].patched if w.name == key), None)
+                    if present
+                    else None
+                )
                 if version:
                     read_patches(workspace.patches, table.series, f"{key}=={version}")
             stale = staleness(workspace, name)

@@ -106,9 +106,7 @@ def _needs_probe(families: Collection[str]) -> bool:
 # --- files ---
 
 
-def _files(
-    subject: Subject, depth: Depth, examination: Examination, progress: Progress | None
-) -> Iterator[Finding]:
+def _files(subject: Subject, depth: Depth, examination: Examination, progress: Progress | None) -> Iterator[Finding]:
     index = StatIndex.load(subject.index)
     paths = {entry.path for entry in subject.manifest.entries}
     if progress and depth.bytes == "deep":
@@ -249,9 +247,7 @@ def _real_imports(
         request = Request(context="launched", imports=wanted.imports, attributes=wanted.attributes, maps=True)
         python = subject.directory / "bin" / "python"
         try:
-            facts = probe(
-                python, request, env={**environment, **throwaway}, cwd=Path(home), timeout_s=900
-            )
+            facts = probe(python, request, env={**environment, **throwaway}, cwd=Path(home), timeout_s=900)
         except EnvsmithError as error:
             yield from _unprobed(error)
             return
@@ -295,7 +291,9 @@ def expectation(subject: Subject) -> Expected:
         site_packages=f"{env_dir}/{site_packages(python)}",
         python_version=receipt.python,
         roots=_import_roots(subject, python),
-        editable={name: tuple(f"{env_dir}/{folder}" for folder in folders) for name, folders in verify["editable"].items()},
+        editable={
+            name: tuple(f"{env_dir}/{folder}" for folder in folders) for name, folders in verify["editable"].items()
+        },
         launchers=tuple(verify["launchers"]),
         allow_outside=tuple(verify["allow-outside"]),
         hooks={**_hooks(subject.manifest), **verify["base-hooks"]},
@@ -327,11 +325,7 @@ def _import_root(root: Root, paths: Collection[str]) -> ImportRoot:
 
 
 def _hooks(manifest: Manifest) -> dict[str, str]:
-    return {
-        entry.path: entry.sha256
-        for entry in manifest.entries
-        if entry.path.endswith((".pth", *_HOOK_NAMES))
-    }
+    return {entry.path: entry.sha256 for entry in manifest.entries if entry.path.endswith((".pth", *_HOOK_NAMES))}
 
 
 def _has_device() -> bool:

@@ -20,9 +20,7 @@ def staleness(workspace: Workspace, env: str) -> Problem | None:
     present = read_lock(workspace, env)
     hint = f"run `envsmith lock {workspace.stack.stack.name} --env {env}`"
     if present is None:
-        return Problem(
-            code="lock-missing", message=f"the env `{env}` has no lock yet", where=shown(path), hint=hint
-        )
+        return Problem(code="lock-missing", message=f"the env `{env}` has no lock yet", where=shown(path), hint=hint)
     lock = present[0]
     expected, actual = workspace.stack.recipe_digest(env), lock.recipe_digest
     if expected != actual:

@@ -20,7 +20,7 @@ def scratch_folder(environ: Mapping[str, str]) -> str:
     Short, because Ray puts Unix sockets below it and their paths end at 107 bytes (facts/symptoms.md D22).
     """
     named = environ.get("ENVSMITH_SCRATCH")
-    path = Path(named).expanduser().absolute() if named else Path("/tmp") / f"es{os.getuid()}"  # noqa: S108
+    path = Path(named).expanduser().absolute() if named else Path("/tmp") / f"es{os.getuid()}"
     with filesystem(path):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         mine = path.stat().st_uid == os.getuid() and not path.is_symlink()

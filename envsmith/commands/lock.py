@@ -38,9 +38,7 @@ def run(
     chosen = tuple(name for name, _ in workspace.envs(envs))
     if check_only:
         return _check(workspace, chosen)
-    supplies = open_supplies(
-        environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources
-    )
+    supplies = open_supplies(environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources)
     rows = []
     suggestions = []
     problems: list[Problem] = []
@@ -58,9 +56,7 @@ def run(
         rows.append(_row(workspace, name, locked, changed))
     data = {"locks": rows, "suggestions": suggestions}
     if suggestions:
-        return Result(
-            command="lock", data=data, text="\n".join(suggestions), exit_code=1, errors=tuple(problems)
-        )
+        return Result(command="lock", data=data, text="\n".join(suggestions), exit_code=1, errors=tuple(problems))
     text = "\n".join(_sentence(row) for row in rows)
     return Result(command="lock", data=data, text=text, exit_code=exit_code, errors=tuple(problems))
 

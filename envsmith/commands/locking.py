@@ -156,9 +156,7 @@ class Locker:
         """Find and download the sdist that `name==version` names."""
         parsed = Requirement(requirement)
         version = next(iter(parsed.specifier)).version
-        found = find_sdist(
-            self.supplies.supply(), self.supplies.store, parsed.name, version, self.supplies.screen
-        )
+        found = find_sdist(self.supplies.supply(), self.supplies.store, parsed.name, version, self.supplies.screen)
         return File(**asdict(found))
 
     def _backend_environment(self, tree: Path, kind: Kind, work: Path) -> tuple[Path, tuple[str, ...]]:
@@ -177,9 +175,7 @@ class Locker:
         """Resolve build requirements to wheels, never to sdists: a build needs no build."""
         if not requires:
             return []
-        packages = self._run_resolution(
-            self._resolution(requires)
-        )
+        packages = self._run_resolution(self._resolution(requires))
         wheels = [self._choose(package) for package in packages if applies(package.marker, self.target)]
         self._download(wheels)
         for wheel in wheels:

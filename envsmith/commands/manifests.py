@@ -70,7 +70,12 @@ def wheel_entries(wheels: Iterable[Installable], *, env: Path, python: str) -> C
         extras = _members(item.path, listing, ("direct_url.json",)) | _uv_note(env, listing, python)
         rewritten = _rewritten(item.path, listing)
         entries += site_entries(
-            listing, item.owner, python_path=str(env / "bin" / "python"), python=python, rewritten=rewritten, extras=extras
+            listing,
+            item.owner,
+            python_path=str(env / "bin" / "python"),
+            python=python,
+            rewritten=rewritten,
+            extras=extras,
         )
         records.append((item.owner, wheel_folders(listing)[0]))
     return Content(entries=tuple(entries), records=tuple(records))
@@ -126,7 +131,9 @@ def record_entries(env: Path, content: Content, python: str) -> tuple[Entry, ...
         try:
             data = (env / path).read_bytes()
         except OSError:
-            problems.append(Problem(code="record-missing", message=f"{owner} has no RECORD after its install", where=path))
+            problems.append(
+                Problem(code="record-missing", message=f"{owner} has no RECORD after its install", where=path)
+            )
             continue
         rows = expected_record_rows(mine.get(owner, ()), owner, info=info, python=python)
         problems += check_record(data.decode(errors="replace"), rows, path)

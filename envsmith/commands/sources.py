@@ -64,7 +64,9 @@ def _located(problem: Problem, patches: PatchSet) -> Problem:
     """Name the series file beside what git said of a patch."""
     from dataclasses import replace
 
-    series = next((s.path for s in patches.series for p in s.patches if p.path.rpartition("/")[2] in problem.message), None)
+    series = next(
+        (s.path for s in patches.series for p in s.patches if p.path.rpartition("/")[2] in problem.message), None
+    )
     return replace(problem, where=f"patches/{series}") if series and not problem.where else problem
 
 
@@ -125,7 +127,9 @@ def backend(tree: Path, python: Path, supplies: Supplies) -> Backend:
     return Backend(tree=tree, python=python, environ=supplies.environ)
 
 
-def build_wheel(tree: Path, kind: Kind, *, python: Path, supplies: Supplies, work: Path, origin: str | None = None) -> Path:
+def build_wheel(
+    tree: Path, kind: Kind, *, python: Path, supplies: Supplies, work: Path, origin: str | None = None
+) -> Path:
     """Build a tree's wheel and bring it into a form that depends on its content alone.
 
     `origin` is the directory that an editable wheel's `direct_url.json` names (PEP 610).
@@ -140,7 +144,9 @@ def build_wheel(tree: Path, kind: Kind, *, python: Path, supplies: Supplies, wor
     if origin is None:
         return made / built.name
     listing = list_wheel(made / built.name)
-    info = next(member.path.partition("/")[0] for member in listing.members if member.path.endswith(".dist-info/METADATA"))
+    info = next(
+        member.path.partition("/")[0] for member in listing.members if member.path.endswith(".dist-info/METADATA")
+    )
     direct_url = json.dumps({"url": Path(origin).as_uri(), "dir_info": {"editable": True}}, sort_keys=True)
     inject(made / built.name, final / built.name, {f"{info}/direct_url.json": direct_url.encode()})
     return final / built.name

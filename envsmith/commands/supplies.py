@@ -122,7 +122,11 @@ def _named_sources(sources: tuple[str, ...]) -> dict[str, str]:
         name, equals, place = text.partition("=")
         if not equals or not name or not place:
             raise InputError(
-                Problem(code="usage", message=f"`--source {text}` is not NAME=PATH", hint="for example --source verl=../verl")
+                Problem(
+                    code="usage",
+                    message=f"`--source {text}` is not NAME=PATH",
+                    hint="for example --source verl=../verl",
+                )
             )
         named[name] = place
     return named

@@ -101,7 +101,9 @@ def _stack_path(name: str) -> Path:
     if "/" in name or name.endswith(".toml"):
         path = Path(name).expanduser()
         if not path.is_file():
-            raise InputError(Problem(code="unknown-stack", message="there is no such recipe", where=name, hint=_known(name)))
+            raise InputError(
+                Problem(code="unknown-stack", message="there is no such recipe", where=name, hint=_known(name))
+            )
         return path.absolute()
     for folder in _stack_folders():
         path = folder / f"{name}.toml"
@@ -153,7 +155,9 @@ def read_lock(workspace: Workspace, env: str) -> tuple[Lock, str] | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(Problem(code="lock-syntax", message=f"it cannot be read: {error}", where=shown(path))) from error
+        raise InputError(
+            Problem(code="lock-syntax", message=f"it cannot be read: {error}", where=shown(path))
+        ) from error
     return parse_lock(text, shown(path)), text
 
 

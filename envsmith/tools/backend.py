@@ -85,7 +85,9 @@ class Backend:
             return ProjectBuilder(self.tree, python_executable=str(self.python), runner=self._run)
         except BuildException as error:
             raise StepError(
-                Problem(code="backend-failed", message=f"its build configuration is wrong: {error}", where=str(self.tree))
+                Problem(
+                    code="backend-failed", message=f"its build configuration is wrong: {error}", where=str(self.tree)
+                )
             ) from error
 
     def _guarded(self, what: str, action: Callable[[], T]) -> T:
@@ -103,9 +105,7 @@ class Backend:
                 )
             ) from error
 
-    def _run(
-        self, cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None
-    ) -> None:
+    def _run(self, cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
         env = scrubbed(
             self.environ,
             SOURCE_DATE_EPOCH=str(SOURCE_DATE_EPOCH),
@@ -149,7 +149,9 @@ def static_requires(tree: Path) -> tuple[str, ...]:
     try:
         data = tomllib.loads(pyproject.read_text())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(Problem(code="source-pyproject", message=f"this is not TOML: {error}", where=str(pyproject))) from error
+        raise InputError(
+            Problem(code="source-pyproject", message=f"this is not TOML: {error}", where=str(pyproject))
+        ) from error
     system = data.get("build-system")
     return tuple(sorted(system.get("requires", LEGACY_REQUIRES))) if isinstance(system, dict) else LEGACY_REQUIRES
 

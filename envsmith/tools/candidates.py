@@ -40,7 +40,9 @@ class Known:
     sha256: str
 
 
-def metadata_of(known: Known, name: str, location: str | None, supply: Supply, store: Store, transport: Transport) -> bytes:
+def metadata_of(
+    known: Known, name: str, location: str | None, supply: Supply, store: Store, transport: Transport
+) -> bytes:
     """Return the METADATA of a wheel, from the store, a note of an earlier lock, or as few bytes as its place allows.
 
     `location` is the URL or path that a resolution named; without one the configured places are asked.
@@ -62,11 +64,11 @@ def metadata_of(known: Known, name: str, location: str | None, supply: Supply, s
             return metadata_in(stream, known.filename)
     if location is not None and not supply.offline:
         plain, auth = split_auth(location)
-        data = metadata_at(Location(url=plain, auth=auth or _auth_for(supply), has_metadata=True), known.filename, transport)
-    else:
-        data = fetch_metadata(
-            supply, name, known.filename, known.sha256, known.size, store=store, transport=transport
+        data = metadata_at(
+            Location(url=plain, auth=auth or _auth_for(supply), has_metadata=True), known.filename, transport
         )
+    else:
+        data = fetch_metadata(supply, name, known.filename, known.sha256, known.size, store=store, transport=transport)
     with filesystem(note):
         note.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(note, data)

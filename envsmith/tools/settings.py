@@ -73,7 +73,9 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(Problem(code="settings-invalid", message=f"cannot be read: {error}", where=str(path))) from error
+        raise InputError(
+            Problem(code="settings-invalid", message=f"cannot be read: {error}", where=str(path))
+        ) from error
     problems = [
         Problem(
             code="settings-invalid",

@@ -133,7 +133,9 @@ class Uv:
             cwd=path.parent, timeout_s=300, offline=True,
         )  # fmt: skip
         if done.returncode != 0:
-            raise StepError(Problem(code="venv-failed", message="uv could not make the environment", actual=done.tail(5)))
+            raise StepError(
+                Problem(code="venv-failed", message="uv could not make the environment", actual=done.tail(5))
+            )
 
     def sync(self, pylock: Path, *, python: Path, link_mode: str) -> None:
         """Make an environment hold exactly what a pylock file lists; offline, no index, no build.
