@@ -7,7 +7,6 @@ docs/errors.md. Many problems of one input may be raised as one error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +46,7 @@ class Problem:
 class EnvsmithError(Exception):
     """Base of every error that envsmith raises on purpose; carries one or more problems."""
 
-    exit_code: ClassVar[int] = 70
+    exit_code: int = 70
 
     def __init__(self, *problems: Problem, log: str | None = None) -> None:
         super().__init__("\n\n".join(problem.text() for problem in problems))

@@ -40,7 +40,7 @@ from envsmith.commands.sources import (
     unpack_to_work_copy,
 )
 from envsmith.commands.supplies import Supplies
-from envsmith.errors import IntegrityError, Problem
+from envsmith.errors import EnvsmithError, IntegrityError, NegativeAnswer, Problem
 from envsmith.launch import LaunchTable
 from envsmith.lock import File, Lock, LockedSource, Wheel, digest
 from envsmith.manifest import Entry, Manifest, site_packages
@@ -62,6 +62,7 @@ from envsmith.plan import (
 )
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import Receipt
+from envsmith.report import Severity
 from envsmith.tools.download import download_all
 from envsmith.tools.editable import editable_names
 from envsmith.tools.files import FileLock, filesystem, remove_tree, write_atomic
@@ -423,11 +424,14 @@ class _Build:
         self.supplies.store.add_file(made, actual, name=locked.filename)
 
 
-class VerificationFailed(IntegrityError):
+class VerificationFailed(EnvsmithError):
     """The finished env is not what the lock says: its receipt is not written."""
 
     def __init__(self, examination: Examination) -> None:
         self.examination = examination
+        families = {finding.check for finding in examination.report.findings if finding.severity is Severity.ERROR}
+        # Wrong bytes mean stop and look; a failed check of processes is an answer.
+        self.exit_code = IntegrityError.exit_code if families & {"files", "sources"} else NegativeAnswer.exit_code
         first = [finding for finding in examination.report.findings][:10]
         problems = [
             Problem(

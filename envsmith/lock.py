@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from packaging.utils import parse_wheel_filename
+
 from envsmith.errors import InputError, Problem
 from envsmith.target import Target
 
@@ -119,6 +121,11 @@ class PatchedWheel:
     series: tuple[LockedSeries, ...]
     tree: str
     """Git tree id over the files that the series touches, after it."""
+
+    @property
+    def original_version(self) -> str:
+        """The version before our local part."""
+        return str(parse_wheel_filename(self.original.filename)[1])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -301,7 +308,7 @@ def parse(text: str, where: str) -> Lock:
     """
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _wrong("lock-syntax", f"this is not TOML: {error}", where) from error
     try:
         if data["lock-version"].split(".")[0] != "1":

@@ -142,6 +142,11 @@ class Source(_Table):
     install: Literal["editable", "wheel"] = "editable"
     deps: bool = True
 
+    @property
+    def base(self) -> str:
+        """What a series for it must be made for: the commit, or `name==version` of the sdist."""
+        return self.sdist.split(";")[0].strip() if self.sdist else self.commit or ""
+
 
 class WheelPatch(_Table):
     """`[env.X.patch.NAME]`: a patched wheel."""
@@ -316,6 +321,10 @@ def parse(text: str, where: str) -> Stack:
     """
     try:
         data = tomllib.loads(text)
+    except RecursionError as error:
+        raise InputError(
+            Problem(code="recipe-syntax", message="its values are nested too deeply", where=f"{where}:1")
+        ) from error
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"\(at line (\d+), column \d+\)", str(error))
         line = f":{found[1]}" if found else f":{max(text.count(chr(10)), 1)}"

@@ -26,7 +26,8 @@ CORE = {name for row in ROWS[:4] for name in row}
 
 EFFECTS = {
     "os", "io", "subprocess", "shutil", "socket", "tempfile", "time", "random", "pathlib.Path", "glob",
-    "urllib.request", "http", "requests", "git", "pynvml", "rich", "click", "threading", "multiprocessing", "concurrent", "ctypes",
+    "urllib.request", "http", "requests", "git", "pynvml", "rich", "click", "threading",
+    "multiprocessing", "concurrent", "ctypes",
 }  # fmt: skip
 EFFECT_CALLS = {"open", "print", "input", "exec", "eval"}
 
@@ -34,7 +35,7 @@ EFFECT_CALLS = {"open", "print", "input", "exec", "eval"}
 DOORS = {
     "subprocess": {"tools/process.py"},
     "git": {"tools/git.py"},
-    "requests": {"tools/transport.py", "tools/download.py", "tools/part.py"},
+    "requests": {"tools/transport.py", "tools/download.py"},
     "click": {"cli.py"},
     "rich": {"commands/screen.py", "cli.py"},
     "pynvml": {"tools/device.py"},

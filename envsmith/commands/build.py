@@ -137,10 +137,9 @@ def _patches(workspace: Workspace, env: str, lock: Lock) -> dict[str, PatchSet]:
     found: dict[str, PatchSet] = {}
     for source in lock.sources:
         recipe = workspace.stack.env[env].source[source.name]
-        base = recipe.sdist.split(";")[0].strip() if recipe.sdist else source.commit or ""
-        found[source.name] = read_patches(workspace.patches, (series.path for series in source.series), base)
+        found[source.name] = read_patches(workspace.patches, (series.path for series in source.series), recipe.base)
     for wheel in lock.patched:
-        base = f"{wheel.name}=={wheel.original.filename.split('-')[1]}"
+        base = f"{wheel.name}=={wheel.original_version}"
         found[f"wheel:{wheel.name}"] = read_patches(workspace.patches, (s.path for s in wheel.series), base)
     return found
 

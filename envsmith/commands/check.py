@@ -7,8 +7,10 @@ from packaging.utils import canonicalize_name
 from envsmith.commands.freshness import staleness
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.result import Result
-from envsmith.commands.workspace import open_stack, read_lock, shown
+from envsmith.commands.workspace import Workspace, open_stack, read_lock, shown
 from envsmith.errors import InputError, Problem
+from envsmith.lock import Lock
+from envsmith.recipe import Env
 from envsmith.report import Finding, Severity
 
 
@@ -19,19 +21,7 @@ def run(stack: str) -> Result:
     findings: list[Finding] = []
     for name, env in workspace.stack.env.items():
         try:
-            for source in env.source.values():
-                base = source.sdist.split(";")[0].strip() if source.sdist else source.commit or ""
-                read_patches(workspace.patches, source.series, base)
-            present = read_lock(workspace, name)
-            for raw, table in env.patch.items():
-                key = str(canonicalize_name(raw))
-                version = (
-                    next((w.original.filename.split("-")[1] for w in present[0].patched if w.name == key), None)
-                    if present
-                    else None
-                )
-                if version:
-                    read_patches(workspace.patches, table.series, f"{key}=={version}")
+            _read_series(workspace, env, read_lock(workspace, name))
             stale = staleness(workspace, name)
         except InputError as error:
             problems += error.problems
@@ -58,3 +48,18 @@ def run(stack: str) -> Result:
         text=text or f"{shown(workspace.path)}: no findings (recipe, patches, lock)",
         exit_code=1 if findings else 0,
     )
+
+
+def _read_series(workspace: Workspace, env: Env, present: tuple[Lock, str] | None) -> None:
+    """Parse every series of an env; a patched wheel's version is known once there is a lock."""
+    locked = {wheel.name: f"{wheel.name}=={wheel.original_version}" for wheel in present[0].patched} if present else {}
+    wanted: list[tuple[tuple[str, ...], str | None]] = [(s.series, s.base) for s in env.source.values()]
+    wanted += [(table.series, locked.get(str(canonicalize_name(raw)))) for raw, table in env.patch.items()]
+    problems: list[Problem] = []
+    for series, base in wanted:
+        try:
+            read_patches(workspace.patches, series, base)
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(*problems)

@@ -54,13 +54,12 @@ def _changed_patches(workspace: Workspace, env: str, lock: Lock) -> list[str]:
     recipe = workspace.stack.env[env]
     changed: list[str] = []
     for name, source in recipe.source.items():
-        base = source.sdist.split(";")[0].strip() if source.sdist else source.commit or ""
-        now = read_patches(workspace.patches, source.series, base).series
+        now = read_patches(workspace.patches, source.series, source.base).series
         changed += _differing(lock.source(name).series, now)
     for raw, table in recipe.patch.items():
         name = str(canonicalize_name(raw))
         locked = next(wheel for wheel in lock.patched if wheel.name == name)
-        version = locked.original.filename.split("-")[1]
+        version = locked.original_version
         now = read_patches(workspace.patches, table.series, f"{name}=={version}").series
         changed += _differing(locked.series, now)
     return changed

@@ -124,8 +124,10 @@ def _preferred(workspace: Workspace, env: str, forget: tuple[str, ...] | None) -
                 where=shown(workspace.lock_path(env)),
             )
         )
-    changed = {wheel.name for wheel in lock.patched}
-    return {w.name: w.version for w in lock.wheels if w.name not in forgotten | changed}
+    versions = {wheel.name: wheel.version for wheel in lock.wheels}
+    # What is patched was resolved under its own version, which no index knows with our local part.
+    versions |= {wheel.name: wheel.original_version for wheel in lock.patched}
+    return {name: version for name, version in versions.items() if name not in forgotten}
 
 
 def _row(workspace: Workspace, env: str, locked: Locked, changed: bool) -> dict[str, object]:

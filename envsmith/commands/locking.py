@@ -5,6 +5,7 @@ uv resolves for the recipe's target, on any machine; everything that uv leaves o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -73,7 +74,7 @@ class Locker:
         self._refuse_unsupported()
         sources = tuple(self._source(name, source) for name, source in self.env.source.items())
         roots = self._roots(sources)
-        packages = self._resolve(roots, prefer=self.prefer)
+        packages = self._resolve(roots)
         wheels, built = self._wheels(packages)
         wheels, patched = self._patch(wheels)
         wheels += [wheel for source in sources if (wheel := self._source_wheel(source))]
@@ -122,8 +123,7 @@ class Locker:
     def _source(self, name: str, source: Source) -> LockedSource:
         self.supplies.screen.detail(f"prepare source {name}")
         sdist = self._sdist(source.sdist) if source.sdist else None
-        base = source.sdist.split(";")[0].strip() if source.sdist else source.commit or ""
-        patches = read_patches(self.workspace.patches, source.series, base)
+        patches = read_patches(self.workspace.patches, source.series, source.base)
         kind: Kind = "editable" if source.install == "editable" else "wheel"
         origin = Origin(name=name, git=source.git, commit=source.commit, sdist=sdist)
         with self.supplies.work(f"source-{name}") as work:
@@ -205,18 +205,28 @@ class Locker:
                     roots.append(str(requirement))
         return tuple(roots)
 
-    def _resolve(self, roots: tuple[str, ...], prefer: Mapping[str, str]) -> tuple[ResolvedPackage, ...]:
-        return self._run_resolution(
-            self._resolution(
+    def _resolve(self, roots: tuple[str, ...]) -> tuple[ResolvedPackage, ...]:
+        """Resolve to wheels; an sdist comes in only by a name that `build` allows and that has no wheel that fits."""
+        allowed = {str(canonicalize_name(name)) for name in self.env.build}
+        built: set[str] = set()
+        while True:
+            wanted = self._resolution(
                 roots,
                 override=self.env.override,
                 constrain=self.env.constrain,
                 exclude=self.env.exclude,
-                build=self.env.build,
+                build=tuple(sorted(built)),
                 no_deps=self.env.no_deps,
-                prefer=prefer,
+                prefer=self.prefer,
             )
-        )
+            try:
+                return self._run_resolution(wanted)
+            except InputError as error:
+                words = {str(canonicalize_name(word)) for word in re.findall(r"[\w.-]*\w", str(error))}
+                more = (allowed & words or allowed) - built
+                if not more:
+                    raise
+                built |= more
 
     def _run_resolution(self, wanted: Resolution) -> tuple[ResolvedPackage, ...]:
         with self.supplies.work("resolve") as work:
@@ -251,6 +261,7 @@ class Locker:
         )
 
     def _wheels(self, packages: Iterable[ResolvedPackage]) -> tuple[list[Wheel], list[BuiltWheel]]:
+        allowed = {canonicalize_name(name) for name in self.env.build}
         wheels: list[Wheel] = []
         built: list[BuiltWheel] = []
         problems: list[Problem] = []
@@ -258,10 +269,10 @@ class Locker:
             if not applies(package.marker, self.target):
                 continue
             try:
-                if canonicalize_name(package.name) in {canonicalize_name(name) for name in self.env.build}:
+                if package.sdist is not None and canonicalize_name(package.name) in allowed:
                     wheel, record = self._build(package)
                     wheels.append(wheel)
-                    built += [record] if record else []
+                    built.append(record)
                 else:
                     wheels.append(self._choose(package))
             except InputError as error:
@@ -324,10 +335,9 @@ class Locker:
 
     # --- what is built or patched ---
 
-    def _build(self, package: ResolvedPackage) -> tuple[Wheel, BuiltWheel | None]:
-        """Build an allowed sdist once; where a wheel fits the target, that is taken instead."""
-        if package.sdist is None:
-            return self._choose(package), None
+    def _build(self, package: ResolvedPackage) -> tuple[Wheel, BuiltWheel]:
+        """Build an allowed sdist once, with pinned requirements."""
+        assert package.sdist is not None
         sdist = self._obtained(package.name, self._known(package.name, package.sdist))
         from envsmith.commands.sources import unpack_to_work_copy
 

@@ -25,10 +25,10 @@ class PatchSet:
         return tuple((patch.name, patch.data) for patch in self.patches)
 
 
-def read_patches(folder: Path, series_paths: Iterable[str], base: str) -> PatchSet:
+def read_patches(folder: Path, series_paths: Iterable[str], base: str | None) -> PatchSet:
     """Read the series of one source.
 
-    `base` is the commit, or `name==version` for an sdist or a wheel.
+    `base` is the commit, or `name==version` for an sdist or a wheel; None where no lock says yet which.
 
     Raises:
         InputError: `series-missing`, `patch-missing`, `series-wrong-base` and everything the parsers find; the
@@ -49,11 +49,12 @@ def read_patches(folder: Path, series_paths: Iterable[str], base: str) -> PatchS
     return PatchSet(series=tuple(found), patches=tuple(patches))
 
 
-def _read_series(folder: Path, path: str, base: str) -> tuple[LockedSeries, list[Patch]]:
+def _read_series(folder: Path, path: str, base: str | None) -> tuple[LockedSeries, list[Patch]]:
     where = folder / path
     text = _read(where, "series-missing", "there is no such series").decode("utf-8", errors="replace")
     series = parse_series(text, shown(where))
-    check_base(series, base, shown(where))
+    if base is not None:
+        check_base(series, base, shown(where))
     problems: list[Problem] = []
     patches: list[Patch] = []
     for entry in series.entries:

@@ -13,7 +13,7 @@ from envsmith.tools.files import FileLock, filesystem
 from envsmith.tools.index import Supply
 from envsmith.tools.interpreter import Interpreter, find_interpreter
 from envsmith.tools.settings import Settings, load_settings
-from envsmith.tools.store import Store
+from envsmith.tools.store import Store, open_store
 from envsmith.tools.uv import Uv
 
 
@@ -104,12 +104,12 @@ def open_supplies(
         InputError: `settings-invalid`, or `usage` for a `--source` that is not `NAME=PATH`.
     """
     settings = load_settings(environ, stacks)
-    store = Store(settings.home)
+    store = open_store(environ)
     return Supplies(
         environ=environ,
         settings=settings,
         store=store,
-        uv=Uv(cache=settings.home / "uv", environ=environ),
+        uv=Uv(cache=store.home / "uv", environ=environ),
         screen=screen,
         offline=offline,
         sources=_named_sources(sources),

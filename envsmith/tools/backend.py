@@ -148,7 +148,7 @@ def static_requires(tree: Path) -> tuple[str, ...]:
         return LEGACY_REQUIRES
     try:
         data = tomllib.loads(pyproject.read_text())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(
             Problem(code="source-pyproject", message=f"this is not TOML: {error}", where=str(pyproject))
         ) from error

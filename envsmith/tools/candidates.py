@@ -28,7 +28,7 @@ from envsmith.tools.index import (
 )
 from envsmith.tools.progress import Progress
 from envsmith.tools.store import Store
-from envsmith.tools.transport import Auth, Transport, split_auth
+from envsmith.tools.transport import Auth, Transport, same_origin, split_auth
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,9 +64,8 @@ def metadata_of(
             return metadata_in(stream, known.filename)
     if location is not None and not supply.offline:
         plain, auth = split_auth(location)
-        data = metadata_at(
-            Location(url=plain, auth=auth or _auth_for(supply), has_metadata=True), known.filename, transport
-        )
+        place = Location(url=plain, auth=auth or _auth_for(plain, supply), has_metadata=True)
+        data = metadata_at(place, known.filename, transport)
     else:
         data = fetch_metadata(supply, name, known.filename, known.sha256, known.size, store=store, transport=transport)
     with filesystem(note):
@@ -75,9 +74,13 @@ def metadata_of(
     return data
 
 
-def _auth_for(supply: Supply) -> Auth | None:
-    """Credentials of the first index: uv writes file URLs without them."""
-    return split_auth(supply.index_url)[1] if supply.index_url else None
+def _auth_for(url: str, supply: Supply) -> Auth | None:
+    """Credentials of the index that a file URL belongs to: uv writes file URLs without them."""
+    for index in (supply.index_url, *supply.extra_indexes):
+        plain, auth = split_auth(index) if index else ("", None)
+        if auth and same_origin(url, plain):
+            return auth
+    return None
 
 
 def find_sdist(supply: Supply, store: Store, name: str, version: str, progress: Progress) -> Known:

@@ -59,7 +59,7 @@ def download_all(
         raise _together([failures[item] for item in wanted if item in failures])
 
 
-class _Stopped(Exception):  # noqa: N818 -- how a worker ends, no error
+class _Stopped(Exception):
     """Another worker found that going on is no use, or the user interrupted."""
 
 

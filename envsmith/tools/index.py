@@ -314,9 +314,7 @@ def metadata_at(location: Location, filename: str, transport: Transport) -> byte
     return found if found is not None else _metadata_by_ranges(location, filename, transport)
 
 
-def listed_files(
-    index: str, name: str, supply: Supply, transport: Transport, looked: list[str]
-) -> tuple[Listed, ...]:
+def listed_files(index: str, name: str, supply: Supply, transport: Transport, looked: list[str]) -> tuple[Listed, ...]:
     """Return every file that an index lists for a project; where it was looked goes to `looked`.
 
     Raises:
@@ -330,9 +328,7 @@ def listed_files(
         if page.is_file():
             return parse_html(page.read_text("utf-8", errors="replace"), page.as_uri())
         paths = sorted(page.parent.iterdir()) if page.parent.is_dir() else []
-        return tuple(
-            Listed(url=path.as_uri(), sha256=None, has_metadata=False, metadata_sha256=None) for path in paths
-        )
+        return tuple(Listed(url=path.as_uri(), sha256=None, has_metadata=False, metadata_sha256=None) for path in paths)
     if supply.offline:
         return ()
     url = f"{index.rstrip('/')}/{project}/"

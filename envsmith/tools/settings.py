@@ -28,11 +28,9 @@ class Settings:
     index: tuple[str, ...] = ()
     """Index URLs, the first one first; empty means uv's default index."""
     find_links: tuple[str, ...] = ()
-    """Absolute folders of wheels and sdists."""
+    """Absolute folders of wheels and sdists, or URLs of pages with links to them."""
     mirrors: Mapping[str, str] = field(default_factory=dict)
     """URL prefix of a git source to what stands for it here."""
-    home: Path = Path("~/.cache/envsmith")
-    """The store."""
 
     def mirrored(self, url: str) -> str:
         """Replace the longest known prefix of a source's URL."""
@@ -48,7 +46,6 @@ def load_settings(environ: Mapping[str, str], stacks: Path | None) -> Settings:
     Raises:
         InputError: `settings-invalid` for a file that cannot be used.
     """
-    home = Path(environ.get("ENVSMITH_HOME") or "~/.cache/envsmith").expanduser().absolute()
     config = Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "envsmith" / "envsmith.toml"
     merged: dict[str, Any] = {}
     for path in (config, *([stacks / "envsmith.toml"] if stacks else [])):
@@ -56,14 +53,11 @@ def load_settings(environ: Mapping[str, str], stacks: Path | None) -> Settings:
     if environ.get("ENVSMITH_INDEX"):
         merged["index"] = environ["ENVSMITH_INDEX"].split()
     if environ.get("ENVSMITH_FIND_LINKS"):
-        here = Path.cwd()
-        folders = environ["ENVSMITH_FIND_LINKS"].replace(":", " ").split()
-        merged["find-links"] = [str((here / Path(folder).expanduser()).absolute()) for folder in folders]
+        merged["find-links"] = [_place(text, Path.cwd()) for text in environ["ENVSMITH_FIND_LINKS"].split()]
     return Settings(
         index=tuple(merged.get("index", ())),
         find_links=tuple(merged.get("find-links", ())),
         mirrors=merged.get("mirrors", {}),
-        home=home,
     )
 
 
@@ -72,7 +66,7 @@ def _read(path: Path) -> dict[str, Any]:
         data = tomllib.loads(path.read_text())
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(
             Problem(code="settings-invalid", message=f"cannot be read: {error}", where=str(path))
         ) from error
@@ -102,5 +96,10 @@ def _read(path: Path) -> dict[str, Any]:
     if problems:
         raise InputError(*problems)
     # A folder in a file is relative to the file, so that a checkout can be moved.
-    data["find-links"] = [str((path.parent / Path(f).expanduser()).absolute()) for f in data.get("find-links", [])]
+    data["find-links"] = [_place(text, path.parent) for text in data.get("find-links", [])]
     return {key: value for key, value in data.items() if value}
+
+
+def _place(text: str, folder: Path) -> str:
+    """A wheel folder as an absolute path; a URL stays as it is."""
+    return text if "://" in text else str((folder / Path(text).expanduser()).absolute())

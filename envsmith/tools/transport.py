@@ -32,7 +32,7 @@ class SourceError(SupplyError):
     """The place asked cannot give the file; another place may."""
 
 
-class Temporary(Exception):  # noqa: N818 -- not an error until it has been tried often enough
+class Temporary(Exception):
     """A failure that may pass by itself."""
 
     def __init__(self, said: str, *, connecting: bool = False, after_s: float = 0.0) -> None:

@@ -220,6 +220,8 @@ def _write(directory, members):
     stem = _stem()
     info = stem + ".dist-info/"
     members = dict(members)
+    if _scripts():
+        members[info + "entry_points.txt"] = _scripts()
     members[info + "METADATA"] = _metadata().encode()
     members[info + "WHEEL"] = b"Wheel-Version: 1.0\nGenerator: tree_backend\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     digest = lambda data: base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -235,6 +237,12 @@ def _write(directory, members):
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     return _write(wheel_directory, _tree())
+
+def _scripts():
+    text = open("pyproject.toml", encoding="utf-8").read()
+    lines = text.partition("[project.scripts]\n")[2].splitlines()
+    rows = [line.replace('"', "") for line in lines if " = " in line]
+    return ("[console_scripts]\n" + "\n".join(rows) + "\n").encode() if rows else None
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     hook = "__editable__." + _stem() + ".pth"
