@@ -6,11 +6,12 @@ are red on every env with an override, facts/anchors.md M9).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import Specifier
+from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -102,14 +103,10 @@ def violations(
             there = versions.get(str(canonicalize_name(requirement.name)))
             if there is None or not _satisfies(requirement, there):
                 found.add(_violation(declared, requirement, there))
-        if declared.requires_python and not _satisfies(Requirement(f"python{declared.requires_python}"), _full(target)):
+        python = _specifiers(declared.requires_python)
+        if _broken(set(python), _full(target)):
             found.add(
-                Violation(
-                    package=name,
-                    version=declared.version,
-                    requirement=f"python{declared.requires_python}",
-                    found=target.python,
-                )
+                Violation(package=name, version=declared.version, requirement=f"python{python}", found=target.python)
             )
     return tuple(sorted(found, key=lambda v: (v.package, v.requirement)))
 
@@ -156,8 +153,8 @@ def suggest(found: Iterable[Violation], env: str) -> str:
     """Render paste-ready `[[accept]]` blocks."""
     blocks = [
         f"[[env.{env}.accept]]\n"
-        f'package = "{violation.package}"\n'
-        f'requirement = "{_named(violation)}"\n'
+        f"package = {json.dumps(violation.package, ensure_ascii=False)}\n"
+        f"requirement = {json.dumps(_named(violation), ensure_ascii=False)}\n"
         f'because = "…"   # {violation.sentence()}\n'
         for violation in found
     ]
@@ -167,7 +164,7 @@ def suggest(found: Iterable[Violation], env: str) -> str:
 def _named(violation: Violation) -> str:
     declared = Requirement(violation.requirement)
     if violation.found is None:
-        return violation.requirement.replace('"', "'")
+        return violation.requirement
     return declared.name + ",".join(sorted(str(c) for c in _broken(set(declared.specifier), violation.found)))
 
 
@@ -189,6 +186,14 @@ def _parsed(requires: Iterable[str]) -> list[Requirement]:
         except InvalidRequirement:
             continue  # resolvers skip these too; nothing can satisfy or break them
     return parsed
+
+
+def _specifiers(requires_python: str | None) -> SpecifierSet:
+    """`Requires-Python` as a set; one that cannot be read breaks nothing."""
+    try:
+        return SpecifierSet(requires_python or "")
+    except InvalidSpecifier:
+        return SpecifierSet()
 
 
 def _satisfies(requirement: Requirement, version: str) -> bool:

@@ -38,8 +38,9 @@ class Problem:
     def to_dict(self) -> dict[str, str | None]:
         """Render for the JSON envelope: code, message, where and hint, as design §6 fixes them."""
         message = self.message
-        if self.expected is not None or self.actual is not None:
-            message += f" (expected: {self.expected}, actual: {self.actual})"
+        details = (("expected", self.expected), ("actual", self.actual))
+        said = ", ".join(f"{name}: {value}" for name, value in details if value is not None)
+        message += f" ({said})" if said else ""
         return {"code": self.code, "message": message, "where": self.where, "hint": self.hint}
 
 

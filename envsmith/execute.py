@@ -6,17 +6,16 @@ Every step can be repeated: what is in the store stays there, and an env directo
 from __future__ import annotations
 
 import hashlib
-import queue
 import shutil
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from envsmith import __version__
+from envsmith.commands.current import switch_current
 from envsmith.commands.examine import Depth, Examination, Subject, base_hooks, examine, verify_table
 from envsmith.commands.launching import resolved
 from envsmith.commands.manifests import (
@@ -37,11 +36,13 @@ from envsmith.commands.sources import (
     build_wheel,
     check_tree,
     export,
+    pylock_of,
     unpack_to_work_copy,
 )
 from envsmith.commands.supplies import Supplies
+from envsmith.commands.unpacking import Unpacker
 from envsmith.errors import EnvsmithError, IntegrityError, NegativeAnswer, Problem
-from envsmith.launch import LaunchTable
+from envsmith.launch import LaunchTable, path_filter_hook
 from envsmith.lock import File, Lock, LockedSource, Wheel, digest
 from envsmith.manifest import Entry, Manifest, site_packages
 from envsmith.plan import (
@@ -65,15 +66,12 @@ from envsmith.receipt import Receipt
 from envsmith.report import Severity
 from envsmith.tools.download import download_all
 from envsmith.tools.editable import editable_names
-from envsmith.tools.files import FileLock, filesystem, remove_tree, write_atomic
+from envsmith.tools.files import filesystem, remove_tree, write_atomic
 from envsmith.tools.index import Item
 from envsmith.tools.interpreter import Interpreter
 from envsmith.tools.isolate import isolate
 from envsmith.tools.journal import Journal
-from envsmith.tools.uv import install_pylock, uv_version
-
-#: Wheels are unpacked ahead of the sync once this many bytes of them have arrived.
-UNPACK_BATCH_BYTES = 64 << 20
+from envsmith.tools.uv import uv_version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,7 +179,8 @@ class _Build:
         items = [
             Item(name=name, filename=file.filename, size=file.size, sha256=file.sha256) for name, file in step.files
         ]
-        unpacker = _Unpacker(self.order, self.supplies, self._work)
+        python = self.order.interpreter.path
+        unpacker = Unpacker(self.order.lock.wheels, self.supplies, python=python, work=self._work)
         try:
             download_all(
                 items,
@@ -260,7 +259,7 @@ class _Build:
             self.state.editable_wheels.append(
                 Installable(wheel=wheel, path=made, owner=f"source:{source.name}", portable=False)
             )
-            self.state.editable.update(folders_below(editable_names(made, tree), self.directory))
+            self.state.editable.update(self._below(editable_names(made, tree)))
         changed, untracked = git.status(tree)
         if changed:
             raise IntegrityError(
@@ -276,10 +275,7 @@ class _Build:
     def _sync(self) -> None:
         wheels = [*self.order.lock.wheels, *(item.wheel for item in self.state.editable_wheels)]
         pylock = self._work / "pylock.install.toml"
-        blob = self.supplies.store.blob_path
-        pylock.write_text(
-            install_pylock((w.name, w.version, w.filename, blob(w.sha256), w.size, w.sha256) for w in wheels)
-        )
+        pylock.write_text(pylock_of(wheels, self.supplies))
         with Siblings(self.supplies, self.order.environ):
             self.supplies.uv.sync(pylock, python=self.directory / "bin" / "python", link_mode=self._link_mode())
 
@@ -300,7 +296,7 @@ class _Build:
         self.state.made += [made_entry(self.directory, "env.sh"), made_entry(self.directory, "modulefile")]
         if self.order.launch.path_filter:
             name = f"{site_packages(self.order.lock.target.python_minor)}/zzz_envsmith_path_filter.pth"
-            write_atomic(self.directory / name, path_filter(self.order.launch.path_filter))
+            write_atomic(self.directory / name, path_filter_hook(self.order.launch.path_filter))
             self.state.made.append(made_entry(self.directory, name))
 
     # --- proof and record ---
@@ -380,6 +376,11 @@ class _Build:
     def _beside(self, suffix: str) -> Path:
         return self.directory.parent / f"{self.directory.name}.{suffix}"
 
+    def _below(self, names: Mapping[str, tuple[Path, ...]]) -> dict[str, tuple[str, ...]]:
+        """Folders of import names, relative to the env."""
+        root = self.directory.resolve()
+        return {name: tuple(str(folder.relative_to(root)) for folder in folders) for name, folders in names.items()}
+
     def _folder(self, name: str) -> Path:
         path = self._work / name
         path.mkdir(parents=True, exist_ok=True)
@@ -444,79 +445,6 @@ class VerificationFailed(EnvsmithError):
             for finding in first
         ]
         super().__init__(*problems)
-
-
-class _Unpacker:
-    """Unpacks wheels into uv's cache in a thread of its own while others are still on their way."""
-
-    def __init__(self, order: Order, supplies: Supplies, work: Path) -> None:
-        self._wheels = {wheel.sha256: wheel for wheel in order.lock.wheels}
-        self._supplies = supplies
-        self._python = order.interpreter.path
-        self._work = work
-        self._arrivals: queue.Queue[Wheel | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name="unpack", daemon=True)
-        self._thread.start()
-
-    def arrived(self, item: Item) -> None:
-        """Take note of a file that is in the store now."""
-        wheel = self._wheels.get(item.sha256)
-        if wheel is not None:
-            self._arrivals.put(wheel)
-
-    def finish(self) -> None:
-        """Wait for the batch at work; what is left, the sync unpacks."""
-        self._arrivals.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        number = 0
-        batch: list[Wheel] = []
-        while (wheel := self._arrivals.get()) is not None:
-            batch.append(wheel)
-            if sum(w.size for w in batch) >= UNPACK_BATCH_BYTES:
-                number += 1
-                self._unpack(batch, number)
-                batch = []
-
-    def _unpack(self, batch: list[Wheel], number: int) -> None:
-        blob = self._supplies.store.blob_path
-        pylock = self._work / f"pylock.unpack{number}.toml"
-        pylock.write_text(
-            install_pylock((w.name, w.version, w.filename, blob(w.sha256), w.size, w.sha256) for w in batch)
-        )
-        scratch = self._work / f"unpack-{number}"
-        self._supplies.uv.unpack(pylock, python=self._python, scratch=scratch)
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def switch_current(directory: Path) -> None:
-    """Point `current` at an env directory by one rename."""
-    link = directory.parent / "current"
-    fresh = directory.parent / f".current-{directory.name}"
-    with filesystem(link):
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(directory.name)
-        fresh.replace(link)
-
-
-def env_lock(directory: Path, on_wait: Callable[[str], None]) -> FileLock:
-    """The lock that whoever builds an env holds."""
-    return FileLock(directory.parent / ".lock", on_wait)
-
-
-def folders_below(names: Mapping[str, tuple[Path, ...]], env: Path) -> dict[str, tuple[str, ...]]:
-    """The same folders relative to the env."""
-    root = env.resolve()
-    return {name: tuple(str(folder.relative_to(root)) for folder in folders) for name, folders in names.items()}
-
-
-def path_filter(parts: tuple[str, ...]) -> str:
-    """The hook that drops entries from sys.path; deleting the file takes it back."""
-    return (
-        "# Written by envsmith for launch.path-filter. Way back: remove the key from the recipe and build again.\n"
-        f"import sys; sys.path[:] = [p for p in sys.path if not any(part in p for part in {list(parts)!r})]\n"
-    )
 
 
 def _tree_error(name: str, expected: str, actual: str) -> IntegrityError:

@@ -94,7 +94,9 @@ class LaunchEnvironment:
         lines = [f". {shlex.quote(self.profile)}"] if self.profile else []
         lines += [f"unset {name}" for name in self.unset]
         lines += [f"export {name}={shlex.quote(value)}" for name, value in self.set]
-        lines += [f'export {name}={shlex.quote(first)}"${{{name}:+:${name}}}"' for name, first in self.prepend]
+        lines += [_SHELL_PREPEND.strip()] if self.prepend else []
+        lines += [f"_envsmith_prepend {name} {shlex.quote(first)}" for name, first in self.prepend]
+        lines += ["unset -f _envsmith_prepend"] if self.prepend else []
         lines += [f"mkdir -p {shlex.quote(path)}" for path in self.directories]
         lines += [f': "${{{name}:?required by the recipe and not set}}"' for name in self.require]
         return "\n".join(lines) + "\n"
@@ -123,7 +125,7 @@ def resolve(table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[
     settings.setdefault("PYTHONNOUSERSITE", "1")
     settings["VIRTUAL_ENV"] = env_dir
     settings.update(short)
-    prepend = {name: filled(value) for name, value in table.prepend.items()}
+    prepend = {name: first for name, value in table.prepend.items() if (first := _elements(filled(value)))}
     own_bin = f"{env_dir}/bin"
     prepend["PATH"] = f"{own_bin}:{prepend['PATH']}" if prepend.get("PATH") else own_bin
     if work_dirs:
@@ -136,6 +138,35 @@ def resolve(table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[
         directories=tuple(path for _, path in short),
         profile=table.profile,
     )
+
+
+def path_filter_hook(parts: tuple[str, ...]) -> str:
+    """The hook that drops entries from sys.path; deleting the file takes it back."""
+    return (
+        "# Written by envsmith for launch.path-filter. Way back: remove the key from the recipe and build again.\n"
+        f"import sys; sys.path[:] = [p for p in sys.path if not any(part in p for part in {list(parts)!r})]\n"
+    )
+
+
+#: Like `apply`: what is there is kept behind the new elements, without empty ones and without repeating any.
+_SHELL_PREPEND = r"""
+_envsmith_prepend() {
+    _envsmith_all=$2
+    eval "_envsmith_rest=\${$1-}:"
+    while [ -n "$_envsmith_rest" ]; do
+        _envsmith_one=${_envsmith_rest%%:*}
+        _envsmith_rest=${_envsmith_rest#*:}
+        case ":$2::" in *":$_envsmith_one:"*) ;; *) _envsmith_all=$_envsmith_all:$_envsmith_one ;; esac
+    done
+    export "$1=$_envsmith_all"
+    unset _envsmith_all _envsmith_rest _envsmith_one
+}
+"""
+
+
+def _elements(value: str) -> str:
+    """A `:`-separated list without its empty elements."""
+    return ":".join(filter(None, value.split(":")))
 
 
 def _tcl(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,11 +17,7 @@ from packaging.utils import parse_wheel_filename
 
 from envsmith.errors import InputError, Problem
 from envsmith.target import Target
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from envsmith.toml_reader import TomlError, read_toml
 
 SCHEMA = 1
 
@@ -307,8 +303,8 @@ def parse(text: str, where: str) -> Lock:
         InputError: `lock-syntax` when it is no TOML, `lock-invalid` when PEP 751 or our tables are not met.
     """
     try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        data = read_toml(text)
+    except TomlError as error:
         raise _wrong("lock-syntax", f"this is not TOML: {error}", where) from error
     try:
         if data["lock-version"].split(".")[0] != "1":
@@ -335,11 +331,15 @@ def _lock(data: dict[str, Any]) -> Lock:
     return Lock(
         stack=_text(tool["stack"]),
         env=_text(tool["env"]),
-        target=Target(python=_text(target["python"]), arch=_text(target["arch"]), glibc=_text(target["glibc"])),
+        target=Target(
+            python=_matching(target["python"], r"3\.\d+(\.\d+)?"),
+            arch=_matching(target["arch"], r"\w+"),
+            glibc=_matching(target["glibc"], r"\d+\.\d+"),
+        ),
         recipe_digest=_text(tool["recipe"]),
         uv=_text(tool["uv"]),
-        exclude_newer=tool.get("exclude-newer"),
-        extras={name: tuple(extras) for name, extras in tool.get("extras", {}).items()},
+        exclude_newer=_optional_text(tool.get("exclude-newer")),
+        extras={name: _texts(extras) for name, extras in tool.get("extras", {}).items()},
         wheels=tuple(_package(entry) for entry in data.get("packages", [])),
         sources=tuple(_source(entry) for entry in tool.get("sources", [])),
         built=tuple(_built(entry) for entry in tool.get("built", [])),
@@ -359,6 +359,29 @@ def _text(value: Any) -> str:
     return value
 
 
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"`{value}` should be an array")
+    return tuple(_text(item) for item in value)
+
+
+def _matching(value: Any, expression: str) -> str:
+    text = _text(value)
+    if not re.fullmatch(expression, text, re.ASCII):
+        raise ValueError(f"`{text}` is none of the values that can stand here")
+    return text
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"`{value}` should be true or false")
+    return value
+
+
 def _size(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise TypeError(f"`{value}` should be a size in bytes")
@@ -374,8 +397,14 @@ def _sha256(value: Any) -> str:
 
 def _filename(value: Any) -> str:
     text = _text(value)
-    if "/" in text or text in ("", ".", ".."):
+    if "/" in text or "\0" in text or text in ("", ".", ".."):
         raise ValueError(f"`{text}` is not a file name")
+    return text
+
+
+def _wheel_name(value: Any) -> str:
+    text = _filename(value)
+    parse_wheel_filename(text)
     return text
 
 
@@ -389,7 +418,7 @@ def _package(entry: dict[str, Any]) -> Wheel:
     return Wheel(
         name=_text(entry["name"]),
         version=_text(entry["version"]),
-        filename=_filename(path.removeprefix("wheels/")),
+        filename=_wheel_name(path.removeprefix("wheels/")),
         size=_size(wheels[0]["size"]),
         sha256=_sha256(wheels[0]["hashes"]["sha256"]),
     )
@@ -409,6 +438,7 @@ def _needed_file(entry: dict[str, Any]) -> File:
 
 def _wheel(entry: dict[str, Any]) -> Wheel:
     found = _needed_file(entry)
+    _wheel_name(found.filename)
     return Wheel(name=_text(entry["name"]), version=_text(entry["version"]), **asdict(found))
 
 
@@ -430,17 +460,17 @@ def _source(entry: dict[str, Any]) -> LockedSource:
         name=_filename(entry["name"]),
         project=_text(entry["project"]),
         version=_text(entry["version"]),
-        commit=entry.get("commit"),
+        commit=_optional_text(entry.get("commit")),
         sdist=_file(entry.get("sdist")),
-        extras=tuple(entry["extras"]),
+        extras=_texts(entry["extras"]),
         series=_series(entry["series"]),
         base_tree=_text(entry["base-tree"]),
         tree=_text(entry["tree"]),
-        install=_text(entry["install"]),
-        deps=bool(entry["deps"]),
-        requires=tuple(entry["requires"]),
-        requires_python=entry.get("requires-python"),
-        build_requires=tuple(entry["build-requires"]),
+        install=_matching(entry["install"], "editable|wheel"),
+        deps=_truth(entry["deps"]),
+        requires=_texts(entry["requires"]),
+        requires_python=_optional_text(entry.get("requires-python")),
+        build_requires=_texts(entry["build-requires"]),
         wheel=_file(entry.get("wheel")),
     )
 
@@ -448,20 +478,22 @@ def _source(entry: dict[str, Any]) -> LockedSource:
 def _built(entry: dict[str, Any]) -> BuiltWheel:
     return BuiltWheel(
         name=_text(entry["name"]),
-        filename=_filename(entry["filename"]),
+        filename=_wheel_name(entry["filename"]),
         sha256=_sha256(entry["sha256"]),
         sdist=_needed_file(entry["sdist"]),
-        build_requires=tuple(entry["build-requires"]),
+        build_requires=_texts(entry["build-requires"]),
         source_date_epoch=_size(entry["source-date-epoch"]),
     )
 
 
 def _patched(entry: dict[str, Any]) -> PatchedWheel:
+    original = _needed_file(entry["original"])
+    _wheel_name(original.filename)
     return PatchedWheel(
         name=_text(entry["name"]),
-        filename=_filename(entry["filename"]),
+        filename=_wheel_name(entry["filename"]),
         sha256=_sha256(entry["sha256"]),
-        original=_needed_file(entry["original"]),
+        original=original,
         series=_series(entry["series"]),
         tree=_text(entry["tree"]),
     )
@@ -472,6 +504,6 @@ def _conflict(entry: dict[str, Any]) -> Conflict:
         package=_text(entry["package"]),
         version=_text(entry["version"]),
         requirement=_text(entry["requirement"]),
-        found=entry.get("found"),
+        found=_optional_text(entry.get("found")),
         because=_text(entry["because"]),
     )

@@ -18,7 +18,7 @@ class Obtain:
     def describe(self) -> str:
         """One line for people."""
         size = sum(file.size for _, file in self.files)
-        return f"obtain {len(self.files)} files, {megabytes(size)}"
+        return f"obtain {_counted(len(self.files), 'file', 'files')}, {megabytes(size)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,8 @@ class BuildSource:
     def describe(self) -> str:
         """One line for people."""
         count = len(self.source.build_requires)
-        return f"build {self.source.name} ({self.source.install}) with {count} pinned build requirements"
+        needs = _counted(count, "pinned build requirement", "pinned build requirements")
+        return f"build {self.source.name} ({self.source.install}) with {needs}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +94,7 @@ class SyncWheels:
 
     def describe(self) -> str:
         """One line for people."""
-        return f"install {self.count} wheels in one offline sync"
+        return f"install {_counted(self.count, 'wheel', 'wheels')} in one offline sync"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

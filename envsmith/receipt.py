@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from envsmith.errors import IntegrityError, Problem
@@ -72,8 +72,8 @@ def parse(text: str, where: str) -> Receipt:
         for key in ("series", "tree_steps"):
             values[key] = {name: tuple(items) for name, items in values[key].items()}
         values["steps"] = tuple(values["steps"])
-        return Receipt(**values)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return _typed(Receipt(**values))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise IntegrityError(
             Problem(
                 code="receipt-malformed",
@@ -82,3 +82,13 @@ def parse(text: str, where: str) -> Receipt:
                 hint="build the env again",
             )
         ) from error
+
+
+def _typed(receipt: Receipt) -> Receipt:
+    """Hold plain text and tables to their types."""
+    kinds = {"str": str, "Mapping": Mapping, "tuple": tuple}
+    for one in fields(receipt):
+        kind = kinds[str(one.type).partition("[")[0]]
+        if not isinstance(getattr(receipt, one.name), kind):
+            raise TypeError(f"`{one.name.replace('_', '-')}` has the wrong type")
+    return receipt

@@ -10,7 +10,6 @@ import difflib
 import hashlib
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -19,16 +18,22 @@ from typing import Annotated, Any, Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    ValidationError,
+)
 
 from envsmith.errors import InputError, Problem
 from envsmith.launch import LaunchTable
 from envsmith.toml_position import KeyPath, line_of, locate
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from envsmith.toml_reader import TomlError, read_toml
 
 
 def _requirement(text: str) -> str:
@@ -56,9 +61,15 @@ def _name(text: str) -> str:
 
 
 def _inside(text: str) -> str:
-    path = PurePosixPath(text)
+    path = PurePosixPath(_no_nul(text))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ValueError(f"`{text}` must be a relative path without `..`")
+    return text
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("no variable and no path can hold a NUL character")
     return text
 
 
@@ -69,6 +80,12 @@ def _pattern(expression: str, words: str) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, (int, float)):
+        raise ValueError(f"`{value}` is not a point in time such as `2026-11-01T00:00:00Z`")
+    return value
 
 
 def _aware(value: datetime) -> datetime:
@@ -89,7 +106,8 @@ SpecifierText = Annotated[str, AfterValidator(_specifier)]
 PackageName = Annotated[str, AfterValidator(_name)]
 InsidePath = Annotated[str, AfterValidator(_inside)]
 VariableName = Annotated[str, _pattern(r"[A-Za-z_][A-Za-z0-9_]*", "a variable name")]
-VariableText = Annotated[str, BeforeValidator(_text_value)]
+PathText = Annotated[str, AfterValidator(_no_nul)]
+VariableText = Annotated[PathText, BeforeValidator(_text_value)]
 Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a sha256: 64 lower-case hexadecimal digits")]
 Commit = Annotated[str, _pattern(r"[0-9a-f]{40}", "a full commit id: 40 hexadecimal digits (a short one can move)")]
 Version = Annotated[str, _pattern(r"\d+\.\d+", "a version such as `2.31`")]
@@ -118,7 +136,7 @@ class Host(_Table):
     driver: SpecifierText | None = None
     cuda_compat: Version | None = None
     compute_capability: tuple[Version, ...] = ()
-    devices: Annotated[int, Field(ge=0)] | None = None
+    devices: Annotated[StrictInt, Field(ge=0)] | None = None
     snapshot: InsidePath | None = None
     query: str | None = None
 
@@ -140,7 +158,7 @@ class Source(_Table):
     extras: tuple[str, ...] = ()
     series: tuple[InsidePath, ...] = ()
     install: Literal["editable", "wheel"] = "editable"
-    deps: bool = True
+    deps: StrictBool = True
 
     @property
     def base(self) -> str:
@@ -173,12 +191,12 @@ class Launch(_Table):
 
     unset: tuple[VariableName, ...] = ("PYTHONHOME", "PYTHONPATH")
     set: Mapping[VariableName, VariableText] = Field(default_factory=dict)
-    prepend: Mapping[VariableName, str] = Field(default_factory=dict)
+    prepend: Mapping[VariableName, PathText] = Field(default_factory=dict)
     require: tuple[VariableName, ...] = ()
     forward: Literal["set"] | tuple[VariableName, ...] = "set"
     driver_library: Literal["host"] | None = None
-    short_dirs: Mapping[VariableName, str] = Field(default_factory=dict)
-    profile: str | None = None
+    short_dirs: Mapping[VariableName, PathText] = Field(default_factory=dict)
+    profile: PathText | None = None
     path_filter: tuple[str, ...] = ()
 
     def table(self) -> LaunchTable:
@@ -214,22 +232,22 @@ class Job(_Table):
     dtype: Literal["bfloat16", "float16", "float32", "auto"] | None = None
     attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention"] | None = None
     model_type: str | None = None
-    cpu_offload: bool | None = None
-    optimizer_offload: bool | None = None
-    fused_kernels: bool | None = None
-    remove_padding: bool | None = None
-    dynamic_batch: bool | None = None
-    packing: bool | None = None
-    train_batch_size: Annotated[int, Field(ge=1)] | None = None
-    mini_batch_size: Annotated[int, Field(ge=1)] | None = None
-    sleep_mode: bool | None = None
-    expandable_segments: bool | None = None
-    liger: bool | None = None
-    tensor_parallel: Annotated[int, Field(ge=1)] | None = None
-    zero_stage: Literal[0, 1, 2, 3] | None = None
-    kv_cache_gib: Annotated[float, Field(gt=0)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_sequences: Annotated[int, Field(ge=1)] | None = None
+    cpu_offload: StrictBool | None = None
+    optimizer_offload: StrictBool | None = None
+    fused_kernels: StrictBool | None = None
+    remove_padding: StrictBool | None = None
+    dynamic_batch: StrictBool | None = None
+    packing: StrictBool | None = None
+    train_batch_size: Annotated[StrictInt, Field(ge=1)] | None = None
+    mini_batch_size: Annotated[StrictInt, Field(ge=1)] | None = None
+    sleep_mode: StrictBool | None = None
+    expandable_segments: StrictBool | None = None
+    liger: StrictBool | None = None
+    tensor_parallel: Annotated[StrictInt, Field(ge=1)] | None = None
+    zero_stage: Annotated[StrictInt, Field(ge=0, le=3)] | None = None
+    kv_cache_gib: Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)] | None = None
+    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    max_sequences: Annotated[StrictInt, Field(ge=1)] | None = None
 
 
 RUNGS = (
@@ -242,15 +260,15 @@ class Smoke(_Table):
     """`[[env.X.smoke]]`: one rung of the smoke ladder with its limits."""
 
     rung: str
-    timeout_s: Annotated[float, Field(gt=0)] | None = None
-    ranks: Annotated[int, Field(ge=1)] | None = None
+    timeout_s: Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)] | None = None
+    ranks: Annotated[StrictInt, Field(ge=1)] | None = None
     command: tuple[str, ...] = ()
     expect_output: tuple[str, ...] = ()
     expect_files: tuple[str, ...] = ()
     expect_fields: Mapping[str, str] = Field(default_factory=dict)
-    port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    dimension: Annotated[int, Field(ge=1)] | None = None
-    steps: Annotated[int, Field(ge=1)] | None = None
+    port: Annotated[StrictInt, Field(ge=1, le=65535)] | None = None
+    dimension: Annotated[StrictInt, Field(ge=1)] | None = None
+    steps: Annotated[StrictInt, Field(ge=1)] | None = None
 
 
 class Env(_Table):
@@ -263,7 +281,7 @@ class Env(_Table):
     constrain: tuple[RequirementText, ...] = ()
     exclude: tuple[PackageName, ...] = ()
     build: tuple[PackageName, ...] = ()
-    exclude_newer: Annotated[datetime, AfterValidator(_aware)] | None = None
+    exclude_newer: Annotated[datetime, BeforeValidator(_no_number), AfterValidator(_aware)] | None = None
     accept: tuple[Accept, ...] = ()
     source: Mapping[str, Source] = Field(default_factory=dict)
     patch: Mapping[str, WheelPatch] = Field(default_factory=dict)
@@ -320,17 +338,10 @@ def parse(text: str, where: str) -> Stack:
             and `recipe-contradiction` of the file at once.
     """
     try:
-        data = tomllib.loads(text)
-    except RecursionError as error:
+        data = read_toml(text)
+    except TomlError as error:
         raise InputError(
-            Problem(code="recipe-syntax", message="its values are nested too deeply", where=f"{where}:1")
-        ) from error
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
-        line = f":{found[1]}" if found else f":{max(text.count(chr(10)), 1)}"
-        words = re.sub(r"\s*\(at .*\)$", "", str(error))
-        raise InputError(
-            Problem(code="recipe-syntax", message=f"this is not TOML: {words}", where=f"{where}{line}")
+            Problem(code="recipe-syntax", message=f"this is not TOML: {error}", where=f"{where}:{error.line}")
         ) from error
     lines = locate(text)
     problems: list[Problem] = []
@@ -338,7 +349,8 @@ def parse(text: str, where: str) -> Stack:
     try:
         stack = Stack.model_validate(data)
     except ValidationError as error:
-        problems += [_problem(where, lines, dict(one)) for one in error.errors(include_url=False)]
+        errors = [dict(one) for one in error.errors(include_url=False)]
+        problems += [_problem(where, lines, one) for one in errors if not _other_branch(one)]
     problems += [_contradiction(where, lines, *one) for one in _contradictions(data, PurePosixPath(where).stem)]
     if problems or stack is None:
         raise InputError(*sorted(set(problems), key=_by_line))
@@ -371,7 +383,7 @@ def _problem(where: str, lines: dict[KeyPath, int], error: dict[str, Any]) -> Pr
     )
     key = _dotted(path)
     at = _at(where, lines, path)
-    kind = error["type"]
+    kind = str(error["type"])
     if kind == "extra_forbidden":
         return Problem(
             code="recipe-unknown-key",
@@ -383,11 +395,37 @@ def _problem(where: str, lines: dict[KeyPath, int], error: dict[str, Any]) -> Pr
         return Problem(
             code="recipe-missing-key", message=f"the key `{key}` is missing", where=at, hint=f"add `{path[-1]} = …`"
         )
-    words = re.sub(r"^(Value error|Input), ?", "", str(error["msg"]))
+    words = _WORDS.get(kind) or re.sub(r"^(Value error, |Input )", "", str(error["msg"]))
     words = words[:1].lower() + words[1:]
+    if str(error["loc"][-1]).startswith("literal["):
+        words += " or an array"
     if kind != "value_error":
         words = f"{words} (got {_kind_of(error.get('input'))})"
     return Problem(code="recipe-invalid-value", message=f"`{key}`: {words}", where=at)
+
+
+def _other_branch(error: dict[str, Any]) -> bool:
+    """Whether it is what the other branch of `launch.forward`, the one union, says of a value."""
+    branch, value = str(error["loc"][-1]), error.get("input")
+    if branch.startswith("literal["):
+        return isinstance(value, list)
+    return branch.startswith("tuple[") and not isinstance(value, list)
+
+
+#: What a TOML file calls the types of Python.
+_WORDS = {
+    "tuple_type": "should be an array",
+    "dict_type": "should be a table",
+    "mapping_type": "should be a table",
+    "model_type": "should be a table",
+    "string_type": "should be a string",
+    "int_type": "should be a whole number",
+    "float_type": "should be a number",
+    "bool_type": "should be `true` or `false`",
+    "datetime_type": "should be a point in time such as `2026-11-01T00:00:00Z`",
+    "too_short": "may not be empty",
+    "string_too_short": "may not be empty",
+}
 
 
 def _kind_of(value: Any) -> str:
@@ -507,7 +545,16 @@ def _source_contradictions(
         yield path, f"the source `{name}` has no `commit`", "a branch moves; name the full commit id"
     if sdist is not None and commit is not None:
         yield (*path, "commit"), f"the source `{name}` is an sdist and has no commit", None
-    if isinstance(sdist, str) and not re.search(r"==[^*]+$", sdist.split(";")[0].strip()):
+    if isinstance(sdist, str) and not _pins_one(sdist):
         yield (*path, "sdist"), f"`{sdist}` does not pin one version", f"write `{name}==<version>`"
     if canonicalize_name(name) in required:
         yield path, f"`{name}` is both a source and in `requires`", "a source is installed by itself"
+
+
+def _pins_one(text: str) -> bool:
+    """Whether a requirement is `name==version`; what is no requirement at all is said elsewhere."""
+    try:
+        clauses = list(Requirement(text).specifier)
+    except InvalidRequirement:
+        return True
+    return len(clauses) == 1 and clauses[0].operator == "==" and not clauses[0].version.endswith("*")

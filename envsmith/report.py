@@ -71,6 +71,11 @@ class Report:
 
 
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort errors first, then by family, kind and subject, so that two runs print the same bytes."""
+    """Sort errors first, then by family, kind, subject and words, so that two runs print the same bytes."""
     rank = {severity: n for n, severity in enumerate(Severity)}
-    return tuple(sorted(findings, key=lambda f: (rank[f.severity], f.check, f.kind, f.subject)))
+
+    def place(finding: Finding) -> tuple[int, tuple[str, ...]]:
+        said = finding.to_dict()
+        return rank[finding.severity], tuple(said[key] or "" for key in said if key != "severity")
+
+    return tuple(sorted(findings, key=place))

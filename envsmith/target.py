@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from packaging.markers import Marker
+from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 #: Legacy names of three manylinux levels. Source: PEP 600, "Legacy manylinux tags".
 _LEGACY = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
@@ -85,22 +85,32 @@ class Target:
 
 
 def applies(marker: Marker | str | None, target: Target, extras: Iterable[str] = ()) -> bool:
-    """Say whether a marker holds on the target with any of the extras switched on."""
+    """Say whether a marker holds on the target with any of the extras switched on.
+
+    A comparison that has no meaning, such as `platform_machine ~= "x86"`, does not hold, as for uv.
+    """
     if marker is None or marker == "":
         return True
     parsed = marker if isinstance(marker, Marker) else Marker(marker)
-    return any(parsed.evaluate(target.markers(extra=extra)) for extra in ("", *extras))
+    try:
+        return any(parsed.evaluate(target.markers(extra=extra)) for extra in ("", *extras))
+    except (UndefinedComparison, UndefinedEnvironmentName):
+        return False
 
 
 def choose_wheel(filenames: Iterable[str], target: Target) -> str | None:
     """Pick the one wheel of a package that a lock names: best tag, then highest build tag, then name.
 
     Several files may answer one pin (`torch-2.10.0` and `torch-2.10.0-3`); afterwards only the sha256 decides.
+    A file whose name no installer can read is no candidate.
     """
     rank = {tag: n for n, tag in enumerate(target.tags())}
 
     def quality(filename: str) -> tuple[int, tuple[int, str], str] | None:
-        _, _, build, tags = parse_wheel_filename(filename)
+        try:
+            _, _, build, tags = parse_wheel_filename(filename)
+        except InvalidWheelFilename:
+            return None
         best = min((rank[tag] for tag in tags if tag in rank), default=None)
         return None if best is None else (-best, build or (-1, ""), filename)
 

@@ -6,7 +6,12 @@ accepted, so it checks nothing.
 
 from __future__ import annotations
 
-import json
+import sys
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 KeyPath = tuple["str | int", ...]
 
@@ -165,9 +170,4 @@ class _Scanner:
 
 def _content(literal: str, mark: str) -> str:
     inner = literal[len(mark) : -len(mark)]
-    if mark != '"' or "\\" not in inner:
-        return inner
-    try:
-        return str(json.loads(literal))
-    except ValueError:
-        return inner
+    return str(tomllib.loads(f"key = {literal}")["key"]) if mark == '"' and "\\" in inner else inner

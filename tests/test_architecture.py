@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "envsmith"
 
 #: Rows from the bottom to the top; a module may import its own row and those below it.
 ROWS: tuple[tuple[str, ...], ...] = (
-    ("errors", "toml_position", "__init__"),
+    ("errors", "toml_position", "toml_reader", "__init__"),
     ("host", "launch", "report", "target", "data", "observed", "patchbody"),
     ("recipe", "series", "lock", "conflicts", "wheelfile", "manifest", "installed", "receipt"),
     ("plan", "facts", "checks", "symptoms"),

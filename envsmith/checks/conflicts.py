@@ -76,6 +76,7 @@ def _broken(lock: Lock, facts: Facts) -> Iterator[Finding]:
             )
     versions = {name: declared.version for name, declared in declarations.items()}
     roots = [f"{name}[{','.join(extras)}]" for name, extras in lock.extras.items()]
+    roots += [f"{source.project}[{','.join(source.extras)}]" for source in lock.sources]
     meant = tuple(Acceptance(package=c.package, requirement=c.requirement, because=c.because) for c in lock.conflicts)
     verdict = judge(violations(declarations, versions, lock.target, roots), meant)
     for violation in verdict.unaccepted:

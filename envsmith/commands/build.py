@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from envsmith.commands.current import env_lock
 from envsmith.commands.freshness import staleness
 from envsmith.commands.lock import make_and_write
 from envsmith.commands.patchfiles import PatchSet, read_patches
@@ -18,7 +19,7 @@ from envsmith.commands.supplies import Supplies, open_supplies
 from envsmith.commands.verify import report_text
 from envsmith.commands.workspace import Workspace, env_root, open_stack, read_lock, read_receipt, shown
 from envsmith.errors import EnvsmithError, NegativeAnswer, Problem
-from envsmith.execute import Order, VerificationFailed, env_lock, execute
+from envsmith.execute import Order, VerificationFailed, execute
 from envsmith.lock import Lock, fingerprint
 from envsmith.plan import Plan, make_plan
 from envsmith.tools.files import remove_tree

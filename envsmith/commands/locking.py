@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,27 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from envsmith.commands.assets import read_assets
+from envsmith.commands.declared import declared
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.sources import Origin, backend, build_environment, build_wheel, export
 from envsmith.commands.supplies import Supplies
 from envsmith.commands.workspace import Workspace
 from envsmith.conflicts import Acceptance, Declaration, Verdict, active_extras, judge, violations
-from envsmith.errors import InputError, IntegrityError, Problem, SupplyError
+from envsmith.errors import InputError, Problem, SupplyError
 from envsmith.lock import (
     BuiltWheel,
     Conflict,
     File,
     Lock,
-    LockedAsset,
     LockedSource,
     PatchedWheel,
     Wheel,
 )
 from envsmith.recipe import Env, Source
 from envsmith.target import Target, applies, choose_wheel
-from envsmith.tools.backend import SOURCE_DATE_EPOCH, Kind, parse_metadata, static_requires
-from envsmith.tools.candidates import Known, complete, find_sdist, metadata_of
+from envsmith.tools.backend import SOURCE_DATE_EPOCH, Kind, static_requires
+from envsmith.tools.candidates import complete, find_sdist
 from envsmith.tools.download import download_all
 from envsmith.tools.index import Item
 from envsmith.tools.uv import Candidate, Resolution, ResolvedPackage, uv_version
@@ -78,7 +78,7 @@ class Locker:
         wheels, built = self._wheels(packages)
         wheels, patched = self._patch(wheels)
         wheels += [wheel for source in sources if (wheel := self._source_wheel(source))]
-        declarations = self._declarations(wheels, sources)
+        declarations = declared(wheels, sources, self.locations, self.supplies)
         lock = Lock(
             stack=self.workspace.stack.stack.name,
             env=self.env_name,
@@ -91,7 +91,7 @@ class Locker:
             built=tuple(sorted(built, key=lambda wheel: wheel.name)),
             patched=tuple(sorted(patched, key=lambda wheel: wheel.name)),
             build_requires=tuple(self.build_requires[key] for key in sorted(self.build_requires)),
-            assets=self._assets(),
+            assets=read_assets(self.workspace, self.env),
             extras=_extras(declarations, roots, self.target),
         )
         verdict = self._judge(declarations, lock, roots)
@@ -412,28 +412,6 @@ class Locker:
 
     # --- declared requirements ---
 
-    def _declarations(self, wheels: Iterable[Wheel], sources: Iterable[LockedSource]) -> dict[str, Declaration]:
-        """What every locked wheel and source declares; METADATA is had without its wheel where the index can."""
-        wheels = list(wheels)
-        supply, store = self.supplies.supply(), self.supplies.store
-
-        def read(wheel: Wheel) -> Declaration:
-            location = self.locations.get(wheel.sha256)
-            known = Known(**asdict(wheel.file))
-            metadata = parse_metadata(metadata_of(known, wheel.name, location, supply, store, transport))
-            return Declaration(name=wheel.name, version=wheel.version, requires=metadata.requires)
-
-        with supply.transport() as transport, ThreadPoolExecutor(max_workers=16) as pool:
-            found = {declared.name: declared for declared in pool.map(read, wheels)}
-        for source in sources:
-            found[source.project] = Declaration(
-                name=source.project,
-                version=source.version,
-                requires=source.requires,
-                requires_python=source.requires_python,
-            )
-        return found
-
     def _judge(self, declarations: Mapping[str, Declaration], lock: Lock, roots: tuple[str, ...]) -> Verdict:
         versions = {wheel.name: wheel.version for wheel in lock.wheels}
         versions |= {source.project: source.version for source in lock.sources}
@@ -452,32 +430,6 @@ class Locker:
             )
             for entry in verdict.stale
         )
-
-    def _assets(self) -> tuple[LockedAsset, ...]:
-        from envsmith.tools.files import sha256_file
-
-        found = []
-        for name, asset in sorted(self.env.asset.items()):
-            path = self.workspace.path.parent / asset.path
-            if not path.is_file():
-                path = self.workspace.path.parent.parent / asset.path
-            if not path.is_file():
-                raise SupplyError(
-                    Problem(code="asset-missing", message=f"the asset `{name}` is not there", where=asset.path)
-                )
-            actual = sha256_file(path)
-            if actual != asset.sha256:
-                raise IntegrityError(
-                    Problem(
-                        code="asset-digest-differs",
-                        message=f"the asset `{name}` is not the file that the recipe names",
-                        where=asset.path,
-                        expected=asset.sha256,
-                        actual=actual,
-                    )
-                )
-            found.append(LockedAsset(name=name, path=asset.path, sha256=asset.sha256))
-        return tuple(found)
 
 
 def acceptances(env: Env) -> tuple[Acceptance, ...]:

@@ -6,7 +6,6 @@ on the tree and on the pinned requirements alone as far as the backend allows.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from envsmith.errors import InputError, Problem, StepError
+from envsmith.toml_reader import TomlError, read_toml
 from envsmith.tools.process import Completed, run, scrubbed
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from build import ProjectBuilder
@@ -147,8 +142,8 @@ def static_requires(tree: Path) -> tuple[str, ...]:
             )
         return LEGACY_REQUIRES
     try:
-        data = tomllib.loads(pyproject.read_text())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        data = read_toml(pyproject.read_text())
+    except (UnicodeDecodeError, TomlError) as error:
         raise InputError(
             Problem(code="source-pyproject", message=f"this is not TOML: {error}", where=str(pyproject))
         ) from error

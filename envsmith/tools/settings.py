@@ -5,18 +5,13 @@ These are facts of a machine or a site, so they never stand in a recipe or a loc
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from envsmith.errors import InputError, Problem
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from envsmith.toml_reader import TomlError, read_toml
 
 KEYS = ("index", "find-links", "mirrors")
 
@@ -63,10 +58,10 @@ def load_settings(environ: Mapping[str, str], stacks: Path | None) -> Settings:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        data = tomllib.loads(path.read_text())
+        data = read_toml(path.read_text())
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (OSError, UnicodeDecodeError, TomlError) as error:
         raise InputError(
             Problem(code="settings-invalid", message=f"cannot be read: {error}", where=str(path))
         ) from error

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from envsmith.errors import InputError, Problem, StepError, SupplyError
+from envsmith.toml_reader import read_toml
 from envsmith.tools.process import Completed, run, scrubbed
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 RESOLVE_TIMEOUT_S = 1800.0
 INSTALL_TIMEOUT_S = 7200.0
@@ -276,7 +271,7 @@ def without_urls(text: str) -> str:
 
 
 def _read_resolution(text: str, work: Path) -> tuple[ResolvedPackage, ...]:
-    data = tomllib.loads(text)
+    data = read_toml(text)
     found = []
     for entry in data.get("packages", []):
         sdist = entry.get("sdist")

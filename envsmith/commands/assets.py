@@ -1,0 +1,38 @@
+"""Assets: files that travel with an env, held against the recipe's sha256."""
+
+from __future__ import annotations
+
+from envsmith.commands.workspace import Workspace, shown
+from envsmith.errors import IntegrityError, Problem, SupplyError
+from envsmith.lock import LockedAsset
+from envsmith.recipe import Env
+from envsmith.tools.files import sha256_file
+
+
+def read_assets(workspace: Workspace, env: Env) -> tuple[LockedAsset, ...]:
+    """Find every asset beside the recipe or beside its folder, and check it.
+
+    Raises:
+        SupplyError: `asset-missing`.
+        IntegrityError: `asset-digest-differs`.
+    """
+    found: list[LockedAsset] = []
+    for name, asset in sorted(env.asset.items()):
+        places = (workspace.path.parent / asset.path, workspace.path.parent.parent / asset.path)
+        path = next((place for place in places if place.is_file()), None)
+        if path is None:
+            where = " or ".join(shown(place) for place in places)
+            raise SupplyError(Problem(code="asset-missing", message=f"the asset `{name}` is not there", where=where))
+        actual = sha256_file(path)
+        if actual != asset.sha256:
+            raise IntegrityError(
+                Problem(
+                    code="asset-digest-differs",
+                    message=f"the asset `{name}` is not the file that the recipe names",
+                    where=shown(path),
+                    expected=asset.sha256,
+                    actual=actual,
+                )
+            )
+        found.append(LockedAsset(name=name, path=asset.path, sha256=asset.sha256))
+    return tuple(found)
