@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from envsmith import __version__
-from envsmith.errors import EnvsmithError, HostError, Problem
+from envsmith.errors import EnvsmithError, HostError, InputError, Problem
 
 if TYPE_CHECKING:
     from envsmith.commands.result import Result
@@ -113,6 +113,7 @@ def _settle(shared: dict[str, Any], **said: Any) -> None:
 @click.option("--locked", is_flag=True, help="Stop when the lock is missing or older than its recipe.")
 @click.option("--source", "sources", multiple=True, metavar="N=PATH", help="Take the git source N from here.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
+@click.option("--rebuild", is_flag=True, help="Build anew beside an env that stands, for one that has drifted.")
 def build(
     stack: str | None,
     envs: tuple[str, ...],
@@ -121,6 +122,7 @@ def build(
     locked: bool,
     sources: tuple[str, ...],
     dry_run: bool,
+    rebuild: bool,
 ) -> Result:
     """Build and verify the envs of STACK (none: the quickstart).
 
@@ -140,6 +142,7 @@ def build(
         locked=locked,
         sources=sources,
         dry_run=dry_run,
+        rebuild=rebuild,
         environ=os.environ,
         screen=_screen(),
     )
@@ -190,7 +193,7 @@ def verify(
     )
 
 
-@verb("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@verb("run")
 @click.argument("env", metavar="ENV")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
@@ -205,29 +208,7 @@ def run(env: str, command: tuple[str, ...], root: str | None, print_only: bool) 
     from envsmith.commands.run import run as command_run
 
     _linux_only("run")
-    words = list(command)
-    # Options after ENV reach us unparsed, because everything after `--` belongs to the command.
-    print_only, root, words = _own_options(words, print_only, root)
-    return command_run(env, tuple(words), root=root, print_only=print_only, environ=os.environ)
-
-
-def _own_options(words: list[str], print_only: bool, root: str | None) -> tuple[bool, str | None, list[str]]:
-    shared = click.get_current_context().find_root().ensure_object(dict)
-    while words:
-        if words[0] == "--":
-            return print_only, root, words[1:]
-        if words[0] == "--print":
-            print_only = True
-        elif words[0] == "--json":
-            shared["as_json"] = True
-        elif words[0] == "--root" and len(words) > 1:
-            root = words.pop(1)
-        elif words[0].startswith("--root="):
-            root = words[0].partition("=")[2]
-        else:
-            return print_only, root, words
-        words = words[1:]
-    return print_only, root, words
+    return command_run(env, command, root=root, print_only=print_only, environ=os.environ)
 
 
 @verb("lock")
@@ -293,27 +274,43 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit; nothing but a result reaches stdout, and no traceback a user."""
     words = sys.argv[1:] if argv is None else argv
     shared: dict[str, Any] = {"as_json": "--json" in _before_dashes(words)}
-    code = _run(words, shared)
+    sys.exit(_print_safely(_run(words, shared), shared))
+
+
+def _print_safely(result: Result | int, shared: dict[str, Any]) -> int:
+    """Render a result; a reader that has gone is no error of ours, a full disk behind stdout is said."""
+    if isinstance(result, int):
+        return result
     try:
-        sys.stdout.flush()
+        return _render(result, shared)
     except BrokenPipeError:
-        # The reader has gone; Python would complain again when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+        _drop_stdout()
+        return result.exit_code
+    except OSError as error:
+        _drop_stdout()
+        problem = Problem(code="output-failed", message=f"the result could not be written: {error.strerror}")
+        click.echo(problem.text(), err=True)
+        return 4
+
+
+def _drop_stdout() -> None:
+    """Point stdout at nothing: Python would complain again when it closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _before_dashes(words: list[str]) -> list[str]:
     return words[: words.index("--")] if "--" in words else words
 
 
-def _run(words: list[str], shared: dict[str, Any]) -> int:
+def _run(words: list[str], shared: dict[str, Any]) -> Result | int:
+    """Run one verb; an exit code alone means that there is nothing to render, as after `--help`."""
     from envsmith.commands.result import Result
 
     try:
-        if not words:
-            words = ["--help"]
-        group.main(args=words, prog_name="envsmith", standalone_mode=False, obj=shared)
+        _require_folder()
+        done = group.main(args=words or ["--help"], prog_name="envsmith", standalone_mode=False, obj=shared)
         result = shared.get("result")
+        return result if isinstance(result, Result) else done if isinstance(done, int) else 0
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
@@ -321,19 +318,25 @@ def _run(words: list[str], shared: dict[str, Any]) -> int:
         problem = Problem(
             code="usage", message=error.format_message().rstrip("."), hint=f"`{where} --help` shows how it is used"
         )
-        result = Result(command=shared.get("command", ""), exit_code=2, errors=(problem,))
+        return Result(command=_command(shared, words), exit_code=2, errors=(problem,))
     except EnvsmithError as error:
-        result = Result(command=_command(shared, words), exit_code=error.exit_code, errors=error.problems)
-        if error.log:
-            shared["log"] = error.log
+        data = {"log": error.log} if error.log else {}
+        return Result(command=_command(shared, words), data=data, exit_code=error.exit_code, errors=error.problems)
     except (KeyboardInterrupt, click.Abort):
         problem = Problem(code="interrupted", message="interrupted", hint="run it again: what is done is kept")
-        result = Result(command=_command(shared, words), exit_code=130, errors=(problem,))
-    except BrokenPipeError:
-        return 1
+        return Result(command=_command(shared, words), exit_code=130, errors=(problem,))
     except Exception as error:
-        result = _bug(error, _command(shared, words))
-    return _render(result, shared) if result else 0
+        return _bug(error, _command(shared, words))
+
+
+def _require_folder() -> None:
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        problem = Problem(
+            code="folder-gone", message="the current folder does not exist any more", hint="change to another folder"
+        )
+        raise InputError(problem) from error
 
 
 def _command(shared: dict[str, Any], words: list[str]) -> str:
@@ -342,15 +345,25 @@ def _command(shared: dict[str, Any], words: list[str]) -> str:
 
 def _render(result: Result, shared: dict[str, Any]) -> int:
     if shared.get("as_json"):
-        click.echo(json.dumps(result.envelope(), indent=2, sort_keys=True, ensure_ascii=False))
+        _print(json.dumps(result.envelope(), indent=2, sort_keys=True))
         return result.exit_code
     if result.text:
-        click.echo(result.text.rstrip("\n"))
+        _print(result.text.rstrip("\n"))
     for problem in result.errors:
         click.echo(_coloured(problem, shared), err=True)
-    if shared.get("log"):
-        click.echo(f"log: {shared['log']}", err=True)
+    if result.errors and result.data.get("log"):
+        click.echo(f"log: {result.data['log']}", err=True)
     return result.exit_code
+
+
+def _print(text: str) -> None:
+    """Write one result on stdout, whatever its encoding; names of files need not be text."""
+    stream = sys.stdout
+    if stream is None:  # closed by whoever started us
+        return
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    stream.flush()
 
 
 def _coloured(problem: Problem, shared: dict[str, Any]) -> str:
@@ -393,6 +406,15 @@ def _linux_only(command: str) -> None:
         )
 
 
+def _store_logs() -> Path:
+    from envsmith.tools.store import open_store
+
+    try:
+        return open_store(os.environ).home / "logs"
+    except EnvsmithError:
+        return Path("/nonexistent")
+
+
 def _bug(error: Exception, command: str) -> Result:
     """Keep the traceback in a file, where whoever reports the bug finds it."""
     import tempfile
@@ -401,9 +423,8 @@ def _bug(error: Exception, command: str) -> Result:
     from envsmith.commands.result import Result
 
     text = f"envsmith {__version__} {sys.version}\n{' '.join(sys.argv)}\n\n{traceback.format_exc()}"
-    home = Path(os.environ.get("ENVSMITH_HOME") or "~/.cache/envsmith").expanduser()
     log = "(could not be written)"
-    for folder in (home / "logs", Path(tempfile.gettempdir())):
+    for folder in (_store_logs(), Path(tempfile.gettempdir())):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             handle, log = tempfile.mkstemp(prefix="bug-", suffix=".log", dir=folder, text=True)

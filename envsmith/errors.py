@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+def printable(text: str, *, keep: str = "\n\t") -> str:
+    """Show control characters instead of sending them to a terminal: names of files are chosen by others."""
+    return "".join(c if c in keep or c.isprintable() or c == "\u00a0" else ascii(c)[1:-1] for c in text)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
     """One thing that is wrong, in words a user can act on."""
@@ -26,6 +31,9 @@ class Problem:
 
     def text(self) -> str:
         """Render in the form of design §6: `error[code]: …`, aligned details, blank line, hint."""
+        return printable(self._text())
+
+    def _text(self) -> str:
         lines = [f"error[{self.code}]: {self.message}"]
         details = [("where", self.where), ("expected", self.expected), ("actual", self.actual)]
         shown = [(name, value) for name, value in details if value is not None]

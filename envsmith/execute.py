@@ -9,7 +9,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from envsmith.commands.manifests import (
     made_entry,
     record_entries,
     scaffold_entries,
+    source_entries,
     wheel_entries,
     whole,
 )
@@ -41,6 +42,8 @@ from envsmith.commands.sources import (
 )
 from envsmith.commands.supplies import Supplies
 from envsmith.commands.unpacking import Unpacker
+from envsmith.commands.verify import open_subject
+from envsmith.commands.workspace import BuiltEnv, read_receipt
 from envsmith.errors import EnvsmithError, IntegrityError, NegativeAnswer, Problem
 from envsmith.launch import LaunchTable, path_filter_hook
 from envsmith.lock import File, Lock, LockedSource, Wheel, digest
@@ -57,6 +60,7 @@ from envsmith.plan import (
     Step,
     SwitchCurrent,
     SyncWheels,
+    VerifyAgain,
     VerifyEnv,
     WriteLaunchFiles,
     WriteReceipt,
@@ -108,6 +112,8 @@ class _State:
     manifest_sha256: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     examination: Examination | None = None
+    renewed: Receipt | None = None
+    """The receipt of an env that stands and was verified again."""
 
 
 def execute(order: Order, supplies: Supplies, journal: Journal) -> Examination | None:
@@ -168,6 +174,8 @@ class _Build:
                 self._write_launch_files()
             case VerifyEnv():
                 self._verify()
+            case VerifyAgain():
+                self._verify_again()
             case WriteReceipt():
                 self._write_receipt()
             case SwitchCurrent():
@@ -233,6 +241,7 @@ class _Build:
         exported = export(self.order.origins[source.name], patches, dest, self.supplies)
         check_tree(exported, base=source.base_tree, tree=source.tree, name=source.name)
         self.state.steps[source.name] = git.tree_steps(dest, len(patches.patches))
+        self.state.made += source_entries(self.directory, source.name, git.tracked(dest))
 
     def _build_source(self, source: LockedSource) -> None:
         from envsmith.tools import git
@@ -331,11 +340,21 @@ class _Build:
             manifest=manifest,
             index=self._beside("stat.json"),
         )
+        self._examine(subject)
+
+    def _examine(self, subject: Subject) -> None:
         depth = Depth(bytes="deep", imports=True, shell=False)
         examination = examine(subject, depth, environ=self.order.environ, progress=self.supplies.screen)
         self.state.examination = examination
         if examination.report.failed:
             raise VerificationFailed(examination)
+
+    def _verify_again(self) -> None:
+        """Verify an env that stands by another verify table; what its files must be has not changed."""
+        receipt = read_receipt(self.directory)
+        standing = open_subject(BuiltEnv(name=self.order.plan.env, directory=self.directory, receipt=receipt))
+        self.state.renewed = replace(standing.receipt, verify={**standing.receipt.verify, **self.order.verify})
+        self._examine(replace(standing, receipt=self.state.renewed))
 
     def _receipt(self) -> Receipt:
         order, manifest = self.order, self.state.manifest
@@ -368,7 +387,14 @@ class _Build:
         )
 
     def _write_receipt(self) -> None:
-        write_atomic(self.directory / RECEIPT, self._receipt().to_json())
+        receipt = self.state.renewed or self._receipt()
+        text = receipt.to_json()
+        witness = self._beside("receipt.sha256")
+        # Killed between the two writes, the old receipt must still be vouched for.
+        before = witness.read_text() if self.state.renewed else ""
+        write_atomic(witness, f"{before}{digest(text)}\n")
+        write_atomic(self.directory / RECEIPT, text)
+        write_atomic(witness, f"{digest(text)}\n")
         Siblings.register(self.supplies, self.directory)
 
     # --- helpers ---
@@ -419,7 +445,7 @@ class _Build:
                     where=str(kept),
                     expected=f"sha256 {locked.sha256}",
                     actual=f"sha256 {actual}",
-                    hint="compare both; take the locked file from a bundle or a wheel folder meanwhile",
+                    hint="compare both: the backend or its surroundings differ from where the lock was made",
                 )
             )
         self.supplies.store.add_file(made, actual, name=locked.filename)
@@ -430,10 +456,10 @@ class VerificationFailed(EnvsmithError):
 
     def __init__(self, examination: Examination) -> None:
         self.examination = examination
-        families = {finding.check for finding in examination.report.findings if finding.severity is Severity.ERROR}
+        errors = [finding for finding in examination.report.findings if finding.severity is Severity.ERROR]
+        families = {finding.check for finding in errors}
         # Wrong bytes mean stop and look; a failed check of processes is an answer.
         self.exit_code = IntegrityError.exit_code if families & {"files", "sources"} else NegativeAnswer.exit_code
-        first = [finding for finding in examination.report.findings][:10]
         problems = [
             Problem(
                 code=f"verify-{finding.kind}",
@@ -441,8 +467,9 @@ class VerificationFailed(EnvsmithError):
                 where=finding.subject,
                 expected=finding.expected,
                 actual=finding.actual,
+                hint=finding.hint,
             )
-            for finding in first
+            for finding in errors[:10]
         ]
         super().__init__(*problems)
 

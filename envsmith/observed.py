@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-SeenKind = Literal["file", "link", "other"]
+SeenKind = Literal["file", "link", "folder", "other"]
 
 
 # A named tuple, not a frozen dataclass: an environment has 45,000 of them and they are made in a tight loop.
 class Seen(NamedTuple):
-    """One path that is not a directory, as lstat describes it."""
+    """One path that is not a directory, or an empty directory, as lstat describes it."""
 
     path: str
     """POSIX, relative to the scanned directory."""

@@ -125,6 +125,15 @@ class VerifyEnv:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyAgain:
+    """Verify an env that stands, because the recipe asks for other things now."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        return "verify again: the recipe's verify table has changed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WriteReceipt:
     """Write the receipt, the last file of an env."""
 
@@ -146,7 +155,7 @@ class SwitchCurrent:
 
 Step = (
     Obtain | BuildSdist | RepackWheel | CreateVenv | ExportSource | BuildSource | SyncWheels | Isolate
-    | WriteLaunchFiles | VerifyEnv | WriteReceipt | SwitchCurrent
+    | WriteLaunchFiles | VerifyEnv | VerifyAgain | WriteReceipt | SwitchCurrent
 )  # fmt: skip
 
 
@@ -171,16 +180,20 @@ def make_plan(
     stored: Collection[str],
     complete: bool,
     current: bool,
+    verified: bool = True,
 ) -> Plan:
     """Derive the steps that bring an env from what is there to what the lock says.
 
     `python` is (path, version) of the interpreter, `stored` the sha256 of blobs that the store has, `complete`
-    says that the env directory has its receipt, `current` that `current` points at it.
+    says that the env directory has its receipt, `current` that `current` points at it, `verified` that it was verified
+    by the recipe's present verify table.
     """
     name = f"{lock.stack}/{lock.env}"
     switch = SwitchCurrent(directory=directory.rpartition("/")[2])
     if complete:
-        return Plan(env=name, directory=directory, fingerprint=fingerprint, steps=() if current else (switch,))
+        again: tuple[Step, ...] = () if verified else (VerifyAgain(), WriteReceipt())
+        switched: tuple[Step, ...] = () if current else (switch,)
+        return Plan(env=name, directory=directory, fingerprint=fingerprint, steps=again + switched)
     missing = tuple(entry for entry in lock.downloads() if entry[1].sha256 not in stored)
     steps: list[Step] = [Obtain(files=missing)] if missing else []
     steps += [BuildSdist(wheel=wheel) for wheel in lock.built if wheel.sha256 not in stored]

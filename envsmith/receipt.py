@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -69,26 +69,94 @@ def parse(text: str, where: str) -> Receipt:
         if data.pop("envsmith-receipt") != SCHEMA:
             raise ValueError("it was written by another version of envsmith")
         values = {key.replace("-", "_"): value for key, value in data.items()}
+        _require(values, _FIELDS, "")
+        _require(values["launch"], _LAUNCH, "launch.")
+        _require(values["verify"], _VERIFY, "verify.")
         for key in ("series", "tree_steps"):
             values[key] = {name: tuple(items) for name, items in values[key].items()}
         values["steps"] = tuple(values["steps"])
-        return _typed(Receipt(**values))
+        return Receipt(**values)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise IntegrityError(
             Problem(
                 code="receipt-malformed",
                 message=f"the receipt cannot be read: {error}",
                 where=where,
-                hint="build the env again",
+                hint="build the env again with `envsmith build --rebuild`",
             )
         ) from error
 
 
-def _typed(receipt: Receipt) -> Receipt:
-    """Hold plain text and tables to their types."""
-    kinds = {"str": str, "Mapping": Mapping, "tuple": tuple}
-    for one in fields(receipt):
-        kind = kinds[str(one.type).partition("[")[0]]
-        if not isinstance(getattr(receipt, one.name), kind):
-            raise TypeError(f"`{one.name.replace('_', '-')}` has the wrong type")
-    return receipt
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_text_table(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+
+
+def _is_texts_table(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_texts(item) for item in value.values())
+
+
+def _is_text_or_none(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_numbers(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, (int, float)) for item in value.values())
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+_Fits = Callable[[object], bool]
+
+_FIELDS: dict[str, _Fits] = {
+    **dict.fromkeys(
+        (
+            "stack", "env", "fingerprint", "lock_sha256", "recipe", "python", "python_path", "python_sha256", "uv",
+            "envsmith", "manifest", "portable", "root", "log", "built_at",
+        ),
+        _is_text,
+    ),
+    "trees": _is_text_table,
+    "series": _is_texts_table,
+    "tree_steps": _is_texts_table,
+    "launch": _is_table,
+    "verify": _is_table,
+    "steps": _is_texts,
+    "seconds": _is_numbers,
+}  # fmt: skip
+_LAUNCH: dict[str, _Fits] = {
+    "unset": _is_texts,
+    "set": _is_text_table,
+    "prepend": _is_text_table,
+    "require": _is_texts,
+    "forward": _is_texts,
+    "driver-library": _is_text_or_none,
+    "short-dirs": _is_text_table,
+    "profile": _is_text_or_none,
+    "path-filter": _is_texts,
+}
+_VERIFY: dict[str, _Fits] = {
+    **dict.fromkeys(
+        ("imports", "attributes", "launchers", "contexts", "single-instance", "allow-outside", "allow-changed"),
+        _is_texts,
+    ),
+    "editable": _is_texts_table,
+    "base-hooks": _is_text_table,
+}
+
+
+def _require(values: Mapping[str, object], fields: Mapping[str, _Fits], prefix: str) -> None:
+    for key, fits in fields.items():
+        if key not in values:
+            raise ValueError(f"`{prefix}{key}` is missing")
+        if not fits(values[key]):
+            raise ValueError(f"`{prefix}{key}` is of another form")

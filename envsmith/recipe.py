@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -91,7 +91,7 @@ def _no_number(value: Any) -> Any:
 def _aware(value: datetime) -> datetime:
     if value.tzinfo is None:
         raise ValueError("a point in time needs its zone, for example `2026-11-01T00:00:00Z`")
-    return value
+    return value.astimezone(timezone.utc)
 
 
 def _text_value(value: Any) -> Any:

@@ -73,7 +73,7 @@ class _Scanner:
         width = 2 if self.peek(2) == "[[" else 1
         line = self.line()
         self.at += width
-        path = self.resolve(self.keys())
+        path = self.resolve(self.keys(), line)
         self.skip(" \t")
         self.at += width
         if width == 2:
@@ -84,13 +84,18 @@ class _Scanner:
         self.lines.setdefault(path, line)
         return path
 
-    def resolve(self, keys: list[str]) -> KeyPath:
-        """Follow a header's keys through arrays of tables: a key means the array's last element so far."""
+    def resolve(self, keys: list[str], line: int) -> KeyPath:
+        """Follow a header's keys through arrays of tables: a key means the array's last element so far.
+
+        A parent that has no header of its own, or not yet, stands where it is first named.
+        """
         path: KeyPath = ()
         for n, key in enumerate(keys):
             path = (*path, key)
-            if n < len(keys) - 1 and path in self.lengths:
-                path = (*path, self.lengths[path] - 1)
+            if n < len(keys) - 1:
+                self.lines.setdefault(path, line)
+                if path in self.lengths:
+                    path = (*path, self.lengths[path] - 1)
         return path
 
     def keys(self) -> list[str]:

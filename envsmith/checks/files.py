@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from itertools import chain
 
 from envsmith.checks.unowned import header_problem, judge_bytecode, judge_unowned, source_of
@@ -18,7 +19,7 @@ from envsmith.report import Finding, Severity
 FAMILY = "files"
 #: Findings of one kind and owner that are printed one by one; the rest is counted.
 SHOWN = 10
-REBUILD = "build the environment again: a changed one is not repaired in place"
+REBUILD = "build it again with `envsmith build --rebuild`: an environment is not repaired in place"
 
 #: What other families judge or what comes after the manifest: receipt, sources, and the empty lock file of any uv call.
 JUDGED_ELSEWHERE = ("envsmith.json", "src/", ".lock")
@@ -34,26 +35,37 @@ def check_files(
     receipt: bool = True,
     distributions: Collection[str] = (),
     elsewhere: tuple[str, ...] = JUDGED_ELSEWHERE,
+    allow_changed: tuple[str, ...] = (),
 ) -> Iterator[Finding]:
     """Hold what was seen on disk against the manifest.
 
     `distributions` are the `name==version` of the lock; an environment with none or fewer of them never passes.
-    `elsewhere` are paths, or folders with a final slash, that this family leaves alone.
+    `elsewhere` are paths, or folders with a final slash, that this family leaves alone. `allow_changed` are shell
+    patterns of data that its own package rewrites at run time: such a file must be there, its content is its own.
     """
     folders = tuple(place for place in elsewhere if place.endswith("/"))
     seen = {item.path: item for item in observed.files}
-    entries = [e for e in manifest.entries if not (e.path in elsewhere or e.path.startswith(folders))]
-    owned = manifest.by_path()
-    unowned = [
-        item for path, item in seen.items() if path not in owned and not (path in elsewhere or path.startswith(folders))
+    # What a build backend left in a work copy is judged here, its tracked and added files by `sources`.
+    entries = [
+        entry
+        for entry in manifest.entries
+        if _is_leftover(entry) or not (entry.path in elsewhere or entry.path.startswith(folders))
     ]
+    owned = manifest.by_path()
+    strange = [item for path, item in seen.items() if path not in owned]
+    unowned = [item for item in strange if not (item.path in elsewhere or item.path.startswith(folders))]
     yield from _half(entries, seen, receipt, distributions)
     if any(entry.path in seen for entry in entries):
         yield from _missing(entries, seen)
-    yield from _changed(entries, seen, observed)
+    held = [e for e in entries if not any(fnmatchcase(e.path, pattern) for pattern in allow_changed)]
+    yield from _changed(held, seen, observed)
     yield from _overlapping(entries, observed.digests)
-    yield from judge_bytecode(unowned, owned, seen, observed.bytecode)
+    yield from judge_bytecode((s for s in strange if "/.git/" not in s.path), owned, seen, observed.bytecode)
     yield from judge_unowned(unowned, owned)
+
+
+def _is_leftover(entry: Entry) -> bool:
+    return entry.part == "site" and entry.owner.startswith("source:")
 
 
 def _half(
@@ -172,7 +184,7 @@ def _is_rewritten_bytecode(entry: Entry, seen: Mapping[str, Seen], observed: Obs
 def _kind_differs(entry: Entry, item: Seen) -> Finding | None:
     if entry.kind is Kind.LINK or item.kind == "link":
         wanted, got = entry.target or "a file", item.target or f"a {item.kind}"
-        if wanted != got:
+        if (entry.kind is Kind.LINK, entry.target) != (item.kind == "link", item.target):
             message = f"a link of {entry.owner} points elsewhere" if entry.target else "a file was replaced by a link"
             return _error("link-changed", entry.path, message, expected=wanted, actual=got)
     elif item.kind != "file":

@@ -9,7 +9,9 @@ from envsmith.report import Finding, Severity
 
 FAMILY = "sources"
 SHOWN = 10
-WORK_HINT = "edit a copy instead: `envsmith work ENV {name} -o DIR`; this tree is not repaired in place, build again"
+WORK_HINT = (
+    "keep changes to {name} as a patch of a series (docs/patches.md); `envsmith build --rebuild` builds it again"
+)
 
 #: Untracked files that change what is imported; data and logs that a run leaves do not.
 IMPORTABLE = (".py", ".so", ".pyc", ".pth")
@@ -35,6 +37,8 @@ class SourceState:
     """Tracked paths that differ from the locked tree."""
     untracked: tuple[str, ...] = ()
     """Paths of the work copy that are not in the tree."""
+    links: frozenset[str] = frozenset()
+    """Those of them that are links: a link to a folder can be imported whatever its name."""
     allowed: frozenset[str] = frozenset()
     """Untracked paths that the manifest lists: what the build backend left."""
 
@@ -84,7 +88,9 @@ def _untracked(state: SourceState) -> Iterator[Finding]:
     found = [
         path
         for path in sorted(state.untracked)
-        if path.endswith(IMPORTABLE) and path not in state.allowed and "__pycache__" not in path.split("/")
+        if (path.endswith(IMPORTABLE) or path in state.links)
+        and path not in state.allowed
+        and "__pycache__" not in path.split("/")
     ]
     if found:
         yield _error("source-untracked", state, f"files that can be imported were added: {_listed(tuple(found))}")

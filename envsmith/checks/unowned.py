@@ -75,7 +75,10 @@ def judge_unowned(unowned: list[Seen], owned: Mapping[str, Entry]) -> Iterator[F
         base = import_base(item.path)
         rest = item.path[len(base or "") :]
         root = leftover_root(item.path)
-        if root:
+        if item.kind == "folder":
+            if base and "/" not in rest and rest.isidentifier() and rest != "__pycache__":
+                yield _finding("unowned-module", item.path, "is an empty folder that can be imported as a namespace")
+        elif root:
             leftovers[root].append(item.path)
         elif item.path.endswith(".pyc"):
             continue

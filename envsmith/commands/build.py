@@ -8,16 +8,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from envsmith.commands.current import env_lock
+from envsmith.commands.current import env_lock, find_place
+from envsmith.commands.examine import Examination
 from envsmith.commands.freshness import staleness
 from envsmith.commands.lock import make_and_write
 from envsmith.commands.patchfiles import PatchSet, read_patches
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.sources import Origin
-from envsmith.commands.supplies import Supplies, open_supplies
+from envsmith.commands.supplies import Supplies, open_supplies, require_git_sources
 from envsmith.commands.verify import report_text
-from envsmith.commands.workspace import Workspace, env_root, open_stack, read_lock, read_receipt, shown
+from envsmith.commands.workspace import Workspace, env_root, open_stack, read_lock, shown
 from envsmith.errors import EnvsmithError, NegativeAnswer, Problem
 from envsmith.execute import Order, VerificationFailed, execute
 from envsmith.lock import Lock, fingerprint
@@ -25,6 +26,7 @@ from envsmith.plan import Plan, make_plan
 from envsmith.tools.files import remove_tree
 from envsmith.tools.interpreter import interpreter_digest
 from envsmith.tools.journal import Journal
+from envsmith.tools.process import listening
 
 
 def run(
@@ -36,6 +38,7 @@ def run(
     locked: bool,
     sources: tuple[str, ...],
     dry_run: bool,
+    rebuild: bool,
     environ: Mapping[str, str],
     screen: Screen,
 ) -> Result:
@@ -43,9 +46,11 @@ def run(
     workspace = open_stack(stack)
     folder = env_root(root, environ)
     supplies = open_supplies(environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources)
-    outcomes: list[_Outcome] = []
-    for name, _ in workspace.envs(envs):
-        outcomes.append(_build_one(workspace, name, folder, supplies, locked=locked or offline, dry_run=dry_run))
+    wishes = _Wishes(locked=locked or offline, dry_run=dry_run, rebuild=rebuild)
+    chosen = workspace.envs(envs)
+    known = {name: source for _, env in chosen for name, source in env.source.items()}
+    require_git_sources(supplies.sources, known, shown(workspace.path))
+    outcomes = [_build_one(workspace, name, folder, supplies, wishes) for name, _ in chosen]
     return Result(
         command="build",
         data={"envs": [outcome.data for outcome in outcomes], "dry_run": dry_run},
@@ -54,55 +59,62 @@ def run(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Wishes:
+    locked: bool
+    dry_run: bool
+    rebuild: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Outcome:
     data: Mapping[str, Any]
     text: str
 
 
-def _build_one(
-    workspace: Workspace, env: str, root: Path, supplies: Supplies, *, locked: bool, dry_run: bool
-) -> _Outcome:
+def _build_one(workspace: Workspace, env: str, root: Path, supplies: Supplies, wishes: _Wishes) -> _Outcome:
     stale = staleness(workspace, env)
     if stale is not None:
-        if locked:
+        if wishes.locked:
             raise NegativeAnswer(stale)
-        if dry_run:
+        if wishes.dry_run:
             return _unplanned(workspace, env, stale)
         make_and_write(workspace, env, supplies)
     present = read_lock(workspace, env)
     assert present is not None
-    lock, text = present
-    order = _order(workspace, env, lock, text, root, supplies)
-    if dry_run:
-        return _outcome(order, "planned")
-    if not order.plan.steps:
-        return _outcome(order, "unchanged")
-    with env_lock(Path(order.plan.directory), supplies.screen.message):
-        # Whoever held the lock before us may have built this very env.
-        order = _order(workspace, env, lock, text, root, supplies)
-        if not order.plan.steps:
-            return _outcome(order, "unchanged")
-        return _execute(order, supplies)
+
+    def order() -> Order:
+        return _order(workspace, env, *present, root, supplies, rebuild=wishes.rebuild)
+
+    planned = order()
+    if wishes.dry_run:
+        return _outcome(planned, "planned")
+    if not planned.plan.steps:
+        return _outcome(planned, "unchanged")
+    with env_lock(Path(planned.plan.directory), supplies.screen.message):
+        planned = order()  # whoever held the lock before us may have built this very env
+        return _execute(planned, supplies) if planned.plan.steps else _outcome(planned, "unchanged")
 
 
-def _order(workspace: Workspace, env: str, lock: Lock, text: str, root: Path, supplies: Supplies) -> Order:
+def _order(
+    workspace: Workspace, env: str, lock: Lock, text: str, root: Path, supplies: Supplies, *, rebuild: bool
+) -> Order:
     """Read everything that a build needs and make its plan; nothing is written."""
     recipe = workspace.stack.env[env]
     launch = recipe.launch.table()
+    verify = recipe.verify.model_dump(mode="json", by_alias=True)
     interpreter = supplies.interpreter(recipe.python)
     python_sha256 = interpreter_digest(interpreter.path)
     mark = fingerprint(lock, launch.to_dict(), interpreter.version, python_sha256)
-    directory = root / f"{lock.stack}-{lock.env}" / mark[:12]
-    receipt = read_receipt(directory)
-    current = directory.parent / "current"
+    place = find_place(root / f"{lock.stack}-{lock.env}", mark, rebuild=rebuild)
     plan = make_plan(
         lock,
-        directory=str(directory),
+        directory=str(place.directory),
         fingerprint=mark,
         python=(str(interpreter.path), interpreter.version),
         stored=_stored(lock, supplies),
-        complete=receipt is not None and receipt["fingerprint"] == mark,
-        current=current.is_symlink() and current.resolve() == directory.resolve(),
+        complete=place.receipt is not None,
+        current=place.current,
+        verified=place.receipt is not None and _same_table(verify, place.receipt),
     )
     return Order(
         plan=plan,
@@ -110,13 +122,19 @@ def _order(workspace: Workspace, env: str, lock: Lock, text: str, root: Path, su
         lock_text=text,
         root=root,
         launch=launch,
-        verify=recipe.verify.model_dump(mode="json", by_alias=True),
+        verify=verify,
         origins=_origins(workspace, env, lock),
         patches=_patches(workspace, env, lock),
         interpreter=interpreter,
         python_sha256=python_sha256,
         environ=supplies.environ,
     )
+
+
+def _same_table(verify: Mapping[str, Any], receipt: Mapping[str, Any]) -> bool:
+    """Whether an env was verified by this verify table."""
+    kept = receipt.get("verify")
+    return isinstance(kept, dict) and all(kept.get(key) == value for key, value in verify.items())
 
 
 def _stored(lock: Lock, supplies: Supplies) -> set[str]:
@@ -149,7 +167,7 @@ def _execute(order: Order, supplies: Supplies) -> _Outcome:
     journal = Journal(_log_path(order))
     try:
         try:
-            examination = execute(order, supplies, journal)
+            examination = _logged(order, supplies, journal)
         except VerificationFailed as failure:
             if not _is_cache_suspect(failure):
                 raise
@@ -157,13 +175,18 @@ def _execute(order: Order, supplies: Supplies) -> _Outcome:
             supplies.screen.say("a file out of uv's cache is not what its wheel says: emptying the cache, once more")
             journal.line("emptying uv's cache")
             remove_tree(supplies.uv.cache)
-            examination = execute(order, supplies, journal)
+            examination = _logged(order, supplies, journal)
     except EnvsmithError as error:
         journal.line(str(error))
         error.log = error.log or str(journal.path)
         raise
     report = report_text(examination) if examination else ""
     return _outcome(order, "built", report)
+
+
+def _logged(order: Order, supplies: Supplies, journal: Journal) -> Examination | None:
+    with listening(journal.program):
+        return execute(order, supplies, journal)
 
 
 def _is_cache_suspect(failure: VerificationFailed) -> bool:

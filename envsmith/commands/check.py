@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from packaging.utils import canonicalize_name
 
+from envsmith.commands.findings import finding_text
 from envsmith.commands.freshness import staleness
+from envsmith.commands.locking import refuse_base
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.result import Result
 from envsmith.commands.workspace import Workspace, open_stack, read_lock, shown
@@ -22,6 +24,7 @@ def run(stack: str) -> Result:
     for name, env in workspace.stack.env.items():
         try:
             _read_series(workspace, env, read_lock(workspace, name))
+            refuse_base(workspace, name)
             stale = staleness(workspace, name)
         except InputError as error:
             problems += error.problems
@@ -41,7 +44,7 @@ def run(stack: str) -> Result:
             )
     if problems:
         raise InputError(*problems)
-    text = "\n".join(f"{f.severity.value}[{f.kind}]: {f.subject}: {f.message}" for f in findings)
+    text = "\n\n".join(finding_text(finding) for finding in findings)
     return Result(
         command="check",
         data={"recipe": shown(workspace.path), "findings": [finding.to_dict() for finding in findings]},

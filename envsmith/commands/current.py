@@ -1,11 +1,46 @@
-"""Which build of an env is current, and who may change that."""
+"""Where builds of an env lie, which of them is current, and who may change that.
+
+`<stack>-<env>/<fingerprint12>` is a build, `<fingerprint12>-2` the same built anew beside one that has drifted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from envsmith.commands.workspace import read_receipt
 from envsmith.tools.files import FileLock, filesystem
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """The directory that a build is about."""
+
+    directory: Path
+    receipt: Mapping[str, Any] | None
+    """Its receipt when the env stands there."""
+    current: bool
+    """Whether `current` points at it."""
+
+
+def find_place(folder: Path, fingerprint: str, *, rebuild: bool) -> Place:
+    """Find the env that stands for a fingerprint, the current one first, or the directory to build it in."""
+    link = folder / "current"
+    current = link.resolve() if link.is_symlink() else None
+    standing: dict[Path, Mapping[str, Any]] = {}
+    while True:
+        number = len(standing) + 1
+        directory = folder / (fingerprint[:12] if number == 1 else f"{fingerprint[:12]}-{number}")
+        receipt = read_receipt(directory)
+        if receipt is None or receipt["fingerprint"] != fingerprint:
+            break
+        standing[directory] = receipt
+    if rebuild or not standing:
+        return Place(directory=directory, receipt=None, current=False)
+    chosen = next((path for path in standing if path.resolve() == current), list(standing)[-1])
+    return Place(directory=chosen, receipt=standing[chosen], current=chosen.resolve() == current)
 
 
 def switch_current(directory: Path) -> None:

@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,15 @@ from envsmith.commands.launching import process_environment, resolved, table_fro
 from envsmith.errors import EnvsmithError
 from envsmith.facts import Facts
 from envsmith.lock import Lock
-from envsmith.manifest import Manifest, Root, site_packages
-from envsmith.observed import Observed
+from envsmith.manifest import Entry, Kind, Manifest, Root, site_packages
+from envsmith.observed import Observed, Seen
 from envsmith.probe import Request, probe
 from envsmith.receipt import Receipt
 from envsmith.report import Finding, Report, Severity, ordered
+from envsmith.tools.gittree import tree_on_disk
 from envsmith.tools.process import scrubbed
 from envsmith.tools.progress import Progress
-from envsmith.tools.tree import Mode, StatIndex, verify_bytes
+from envsmith.tools.tree import Mode, StatIndex, hash_tree, scan, verify_bytes
 
 FAMILIES = ("files", "imports", "hooks", "launchers", "sources", "conflicts")
 
@@ -126,12 +126,13 @@ def _files(subject: Subject, depth: Depth, examination: Examination, progress: P
     examination.hashed_bytes, examination.trusted_bytes = observed.hashed_bytes, observed.trusted_bytes
     examination.files = len(observed.files)
     distributions = [f"{wheel.name}=={wheel.version}" for wheel in subject.lock.wheels]
-    allowed = tuple(subject.receipt.verify["allow-changed"])
-    for finding in check_files(subject.manifest, observed, receipt=subject.finished, distributions=distributions):
-        # A package may rewrite its own data at run time, but only where the recipe says so.
-        rewritten = finding.kind == "file-changed" and any(fnmatch(finding.subject, path) for path in allowed)
-        if not rewritten:
-            yield finding
+    yield from check_files(
+        subject.manifest,
+        observed,
+        receipt=subject.finished,
+        distributions=distributions,
+        allow_changed=tuple(subject.receipt.verify["allow-changed"]),
+    )
 
 
 def _renew(path: Path, index: StatIndex, observed: Observed) -> None:
@@ -148,35 +149,39 @@ def _renew(path: Path, index: StatIndex, observed: Observed) -> None:
 
 
 def _source_states(subject: Subject) -> Iterator[SourceState]:
-    from envsmith.tools import git
-
-    listed = {entry.path for entry in subject.manifest.entries}
+    """Look at every editable work copy. Its git folder is not asked: whoever edits files can edit that too."""
     for source in subject.lock.sources:
         if source.install == "wheel":
             continue  # its wheel is judged by `files`; the work copy was only its origin
         work = subject.directory / "src" / source.name
         prefix = f"src/{source.name}/"
-        patches = tuple(patch.sha256 for series in source.series for patch in series.patches)
-        if not (work / ".git").is_dir():
-            yield SourceState(name=source.name, locked_tree=source.tree, present=False)
-            continue
-        try:
-            tree: str | None = git.tree_id(work)
-            changed = git.diff_tree(work, source.tree)
-            untracked = git.status(work)[1]
-        except EnvsmithError:
-            tree, changed, untracked = None, (), ()
+        entries = {e.path.removeprefix(prefix): e for e in subject.manifest.entries if e.path.startswith(prefix)}
+        tracked = {path: entry for path, entry in entries.items() if entry.part == "portable"}
+        seen = {item.path: item for item in scan(work) if not item.path.startswith(".git/")}
+        digests = hash_tree(work, (seen[path] for path in tracked if path in seen)).digests
+        changed = tuple(path for path, entry in tracked.items() if _differs(entry, seen.get(path), digests.get(path)))
+        untracked = tuple(path for path, item in seen.items() if path not in tracked and item.kind != "folder")
         yield SourceState(
             name=source.name,
             locked_tree=source.tree,
-            locked_patches=patches,
+            locked_patches=tuple(patch.sha256 for series in source.series for patch in series.patches),
             trees=subject.receipt.tree_steps.get(source.name, ()),
-            tree=tree,
+            present=work.is_dir(),
+            tree=tree_on_disk(work, tracked) if changed else source.tree,
             patches=subject.receipt.series.get(source.name),
             changed=changed,
             untracked=untracked,
-            allowed=frozenset(path.removeprefix(prefix) for path in listed if path.startswith(prefix)),
+            links=frozenset(path for path in untracked if seen[path].kind == "link"),
+            allowed=frozenset(entries.keys() - tracked.keys()),
         )
+
+
+def _differs(entry: Entry, item: Seen | None, sha256: str | None) -> bool:
+    if item is None:
+        return True
+    if entry.kind is Kind.LINK or item.kind != "file":
+        return (item.kind, item.target) != ("link" if entry.kind is Kind.LINK else "file", entry.target)
+    return sha256 != entry.sha256 or bool(item.mode & 0o100) != entry.executable
 
 
 # --- processes ---
@@ -260,7 +265,7 @@ def _shell(
 ) -> Iterator[Finding]:
     """Judge what a process gets that is started from the calling shell without `envsmith run`."""
     shell = {name: value for name, value in environ.items() if name != "VIRTUAL_ENV"}
-    own = str(subject.directory / "bin")
+    own = f"{subject.directory.resolve()}/bin/"
     request = Request(context="shell", launchers=expected.launchers)
     try:
         facts = probe(subject.directory / "bin" / "python", request, env=shell)

@@ -39,6 +39,15 @@ def staleness(workspace: Workspace, env: str) -> Problem | None:
             where=shown(path),
             hint=hint,
         )
+    recipe_env = workspace.stack.env[env]
+    named = (set(recipe_env.source), {str(canonicalize_name(name)) for name in recipe_env.patch})
+    if named != ({source.name for source in lock.sources}, {wheel.name for wheel in lock.patched}):
+        return Problem(
+            code="lock-stale",
+            message="the lock names other sources or patched wheels than the recipe",
+            where=shown(path),
+            hint=hint,
+        )
     changed = _changed_patches(workspace, env, lock)
     if changed:
         return Problem(

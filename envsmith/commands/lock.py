@@ -11,7 +11,7 @@ from envsmith.commands.freshness import staleness
 from envsmith.commands.locking import Locked, Locker
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
-from envsmith.commands.supplies import Supplies, open_supplies
+from envsmith.commands.supplies import Supplies, open_supplies, require_git_sources
 from envsmith.commands.workspace import Workspace, open_stack, read_lock, shown
 from envsmith.conflicts import suggest
 from envsmith.errors import EnvsmithError, InputError, Problem
@@ -39,6 +39,8 @@ def run(
     if check_only:
         return _check(workspace, chosen)
     supplies = open_supplies(environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources)
+    known = {source: table for name in chosen for source, table in workspace.stack.env[name].source.items()}
+    require_git_sources(supplies.sources, known, shown(workspace.path))
     rows = []
     suggestions = []
     problems: list[Problem] = []
@@ -181,4 +183,11 @@ def lock_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(Problem(code="lock-syntax", message=f"it cannot be read: {error}", where=str(path))) from error
+        raise InputError(
+            Problem(
+                code="lock-syntax",
+                message=f"it cannot be read: {error}",
+                where=shown(path),
+                hint="name a lock that `envsmith lock` made",
+            )
+        ) from error

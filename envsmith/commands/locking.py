@@ -19,7 +19,7 @@ from envsmith.commands.declared import declared
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.sources import Origin, backend, build_environment, build_wheel, export
 from envsmith.commands.supplies import Supplies
-from envsmith.commands.workspace import Workspace
+from envsmith.commands.workspace import Workspace, shown
 from envsmith.conflicts import Acceptance, Declaration, Verdict, active_extras, judge, violations
 from envsmith.errors import InputError, Problem, SupplyError
 from envsmith.lock import (
@@ -69,9 +69,9 @@ class Locker:
         """Make the lock.
 
         Raises:
-            InputError: `unsatisfiable`, `sdist-not-allowed`, `no-wheel-fits` and what patches and sources say.
+            InputError: `unsatisfiable`, `no-wheel-fits` and what patches and sources say.
         """
-        self._refuse_unsupported()
+        refuse_base(self.workspace, self.env_name)
         sources = tuple(self._source(name, source) for name, source in self.env.source.items())
         roots = self._roots(sources)
         packages = self._resolve(roots)
@@ -106,17 +106,6 @@ class Locker:
             for violation, entry in verdict.accepted
         )
         return Locked(lock=replace(lock, conflicts=conflicts), verdict=verdict, warnings=self._warnings(verdict))
-
-    def _refuse_unsupported(self) -> None:
-        """Say plainly what this version reads but does not lock yet, instead of making a wrong lock."""
-        if self.env.base is not None:
-            raise InputError(
-                Problem(
-                    code="base-unsupported",
-                    message="this version of envsmith does not lock envs over a vendor base yet",
-                    where=f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}.base",
-                )
-            )
 
     # --- sources ---
 
@@ -429,6 +418,22 @@ class Locker:
                 hint="remove the entry",
             )
             for entry in verdict.stale
+        )
+
+
+def refuse_base(workspace: Workspace, env: str) -> None:
+    """Say plainly what this version reads but does not lock yet, instead of making a wrong lock.
+
+    Raises:
+        InputError: `base-unsupported`.
+    """
+    if workspace.stack.env[env].base is not None:
+        raise InputError(
+            Problem(
+                code="base-unsupported",
+                message="this version of envsmith does not lock envs over a vendor base yet",
+                where=f"{shown(workspace.path)}:env.{env}.base",
+            )
         )
 
 

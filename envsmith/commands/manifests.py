@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envsmith.errors import IntegrityError, Problem
@@ -82,8 +82,6 @@ def wheel_entries(wheels: Iterable[Installable], *, env: Path, python: str) -> C
 
 
 def _as_site(entry: Entry) -> Entry:
-    from dataclasses import replace
-
     return replace(entry, part="site")
 
 
@@ -148,6 +146,15 @@ def record_entries(env: Path, content: Content, python: str) -> tuple[Entry, ...
 def scaffold_entries(env: Path) -> tuple[Entry, ...]:
     """List the empty environment, right after uv has made it."""
     return _on_disk(env, scan(env), "venv")
+
+
+def source_entries(env: Path, name: str, tracked: Iterable[str]) -> tuple[Entry, ...]:
+    """List the tracked files of a work copy whose tree id has just been compared with the lock."""
+    wanted = {f"src/{name}/{path}" for path in tracked}
+    prefix = f"src/{name}/"
+    files = (seen._replace(path=prefix + seen.path) for seen in scan(env / "src" / name))
+    found = _on_disk(env, tuple(seen for seen in files if seen.path in wanted), f"source:{name}")
+    return tuple(replace(entry, part="portable") for entry in found)
 
 
 def leftover_entries(env: Path, paths: Iterable[str], owner: str) -> tuple[Entry, ...]:

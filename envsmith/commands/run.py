@@ -10,6 +10,8 @@ from envsmith.commands.launching import process_environment, resolved, table_fro
 from envsmith.commands.result import Result
 from envsmith.commands.workspace import env_root, open_env, shown
 from envsmith.errors import InputError, NegativeAnswer, Problem
+from envsmith.receipt import NAME as RECEIPT
+from envsmith.receipt import parse as parse_receipt
 from envsmith.tools.process import replace_process
 
 
@@ -32,9 +34,9 @@ def run(
                 hint="build it with `envsmith build`",
             )
         )
-    launch = built.receipt["launch"]
-    assert isinstance(launch, dict)
-    environment = resolved(table_from(launch), built.directory, environ)
+    path = built.directory / RECEIPT
+    receipt = parse_receipt(path.read_text(encoding="utf-8", errors="replace"), shown(path))
+    environment = resolved(table_from(receipt.launch), built.directory, environ)
     if print_only:
         return Result(command="run", data=asdict(environment), text=environment.shell())
     if not command:
@@ -51,8 +53,9 @@ def run(
         raise InputError(
             Problem(
                 code="command-not-found",
-                message=f"`{command[0]}` is neither in the env nor on PATH",
+                message=f"`{command[0]}` is no program of the env or on PATH",
                 where=shown(built.directory / "bin"),
+                hint="`envsmith run ENV --print` shows the PATH it is looked for on",
             )
         )
     replace_process((program, *command[1:]), env=whole)

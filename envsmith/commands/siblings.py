@@ -7,6 +7,7 @@ the next verification of every other one read its gigabytes again.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ from types import TracebackType
 from envsmith.commands.supplies import Supplies
 from envsmith.observed import Seen
 from envsmith.tools.files import FileLock, filesystem, write_atomic
-from envsmith.tools.tree import StatIndex, clock_ns, restamp, scan
+from envsmith.tools.tree import FINE_NS, StatIndex, clock_ns, restamp, scan
 
 
 class Siblings:
@@ -36,6 +37,9 @@ class Siblings:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._before:
+                # The index vouches for no file as young as its own clock: let the tick of the last link pass.
+                time.sleep(2 * FINE_NS / 1e9)
             for env, before in self._before.items():
                 taken = clock_ns(env.parent)
                 after = scan(env)

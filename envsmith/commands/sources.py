@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envsmith.commands.patchfiles import PatchSet
 from envsmith.commands.supplies import Supplies
-from envsmith.errors import EnvsmithError, InputError, IntegrityError, Problem
+from envsmith.errors import InputError, IntegrityError, Problem
 from envsmith.lock import File, Wheel
 from envsmith.tools.backend import Backend, Kind
 from envsmith.tools.uv import install_pylock
@@ -61,13 +61,11 @@ def export(origin: Origin, patches: PatchSet, dest: Path, supplies: Supplies) ->
 
 
 def _located(problem: Problem, patches: PatchSet) -> Problem:
-    """Name the series file beside what git said of a patch."""
-    from dataclasses import replace
-
-    series = next(
-        (s.path for s in patches.series for p in s.patches if p.path.rpartition("/")[2] in problem.message), None
-    )
-    return replace(problem, where=f"patches/{series}") if series and not problem.where else problem
+    """Give the patch that git complained about its folder."""
+    name, colon, line = (problem.where or "").partition(":")
+    paths = (patch.path for series in patches.series for patch in series.patches)
+    path = next((path for path in paths if path.rpartition("/")[2] == name), None)
+    return replace(problem, where=f"patches/{path}{colon}{line}") if path else problem
 
 
 def unpack_to_work_copy(sdist: File, dest: Path, supplies: Supplies) -> None:
@@ -150,9 +148,3 @@ def build_wheel(
     direct_url = json.dumps({"url": Path(origin).as_uri(), "dir_info": {"editable": True}}, sort_keys=True)
     inject(made / built.name, final / built.name, {f"{info}/direct_url.json": direct_url.encode()})
     return final / built.name
-
-
-def with_log(error: EnvsmithError, log: str) -> EnvsmithError:
-    """Attach a log path to an error on its way out."""
-    error.log = error.log or log
-    return error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from envsmith.commands.screen import Screen
 from envsmith.errors import InputError, Problem, SupplyError
+from envsmith.recipe import Source
 from envsmith.tools.files import FileLock, filesystem
 from envsmith.tools.index import Supply
 from envsmith.tools.interpreter import Interpreter, find_interpreter
@@ -104,6 +105,7 @@ def open_supplies(
         InputError: `settings-invalid`, or `usage` for a `--source` that is not `NAME=PATH`.
     """
     settings = load_settings(environ, stacks)
+    _require_folders(settings)
     store = open_store(environ)
     return Supplies(
         environ=environ,
@@ -114,6 +116,37 @@ def open_supplies(
         offline=offline,
         sources=_named_sources(sources),
     )
+
+
+def _require_folders(settings: Settings) -> None:
+    """A wheel folder that is not there is a mistake, not an empty folder."""
+    missing = [place for place in settings.find_links if "://" not in place and not Path(place).is_dir()]
+    if missing:
+        hint = "it is named by ENVSMITH_FIND_LINKS or `find-links` of an envsmith.toml"
+        raise SupplyError(
+            *(
+                Problem(code="wheel-folder-missing", message="there is no such wheel folder", where=place, hint=hint)
+                for place in missing
+            )
+        )
+
+
+def require_git_sources(names: Iterable[str], sources: Mapping[str, Source], where: str) -> None:
+    """Hold `--source` names against the recipe's git sources.
+
+    Raises:
+        InputError: `unknown-source`.
+    """
+    known = [name for name, source in sources.items() if source.git]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        hint = f"its git sources: {', '.join(known)}" if known else "an sdist comes from an index or a wheel folder"
+        raise InputError(
+            *(
+                Problem(code="unknown-source", message=f"`{name}` is no git source here", where=where, hint=hint)
+                for name in unknown
+            )
+        )
 
 
 def _named_sources(sources: tuple[str, ...]) -> dict[str, str]:

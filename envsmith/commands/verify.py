@@ -8,22 +8,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from envsmith.checks.files import check_files
 from envsmith.commands.examine import FAMILIES, Depth, Examination, Subject, examine
+from envsmith.commands.findings import finding_text
 from envsmith.commands.lock import lock_file
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
-from envsmith.commands.workspace import BuiltEnv, built_envs, env_root, open_env, shown
+from envsmith.commands.workspace import BuiltEnv, built_envs, env_root, open_env, shown, user_path
 from envsmith.errors import InputError, IntegrityError, NegativeAnswer, Problem
-from envsmith.lock import Lock, digest
+from envsmith.lock import Lock, digest, fingerprint
 from envsmith.lock import parse as parse_lock
 from envsmith.manifest import Manifest
-from envsmith.observed import Observed
 from envsmith.plan import megabytes
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import parse as parse_receipt
 from envsmith.report import Finding, Report, Severity, ordered
-from envsmith.tools.tree import scan
 
 
 def run(
@@ -61,7 +59,13 @@ def run(
 
 def _depth(*, quick: bool, deep: bool, imports: bool, everything: bool, families: tuple[str, ...]) -> Depth:
     if quick and (deep or everything or imports):
-        raise InputError(Problem(code="usage", message="`--quick` cannot be combined with a deeper level"))
+        raise InputError(
+            Problem(
+                code="usage",
+                message="`--quick` cannot be combined with a deeper level",
+                hint="leave one of them out; `envsmith verify --help` lists the levels",
+            )
+        )
     problems = []
     for family in families:
         if family not in FAMILIES:
@@ -80,10 +84,10 @@ def verify_one(
 ) -> Examination:
     """Verify one env."""
     if built.receipt is None:
-        return _unfinished(built, depth)
+        return _unfinished(built)
     subject = open_subject(built)
     examination = examine(subject, depth, environ=environ, progress=screen)
-    if lock_file:
+    if lock_file is not None:
         other = parse_lock(_named_lock(lock_file), lock_file)
         more = tuple(_against(subject.lock, other))
         report = examination.report
@@ -94,38 +98,51 @@ def verify_one(
 
 
 def _named_lock(path: str) -> str:
-    return lock_file(Path(path))
+    return lock_file(user_path(path))
 
 
-def _unfinished(built: BuiltEnv, depth: Depth) -> Examination:
+def _unfinished(built: BuiltEnv) -> Examination:
     """An env without a receipt never passes: its build did not end, or envsmith did not make it."""
-    observed = Observed(files=scan(built.directory))
-    findings = ordered(f for f in check_files(Manifest(entries=()), observed, receipt=False) if f.kind == "half-env")
-    return Examination(report=Report(subject=built.name, families=depth.families, findings=findings))
+    finding = Finding(
+        check="files",
+        kind="half-env",
+        severity=Severity.ERROR,
+        subject=RECEIPT,
+        message="there is no receipt of envsmith: the build did not end, or another tool made this env",
+        hint="build it with `envsmith build`",
+    )
+    return Examination(report=Report(subject=built.name, families=("files",), findings=(finding,)))
 
 
 def open_subject(built: BuiltEnv) -> Subject:
-    """Read the records of an env and hold each against the digest that the receipt states.
+    """Read the records of an env and hold each against the others.
 
     Raises:
-        IntegrityError: `receipt-malformed`, `manifest-differs`, `lock-differs`.
+        IntegrityError: `receipt-malformed`, `receipt-differs`, `manifest-differs`, `lock-differs`.
         NegativeAnswer: `env-records-missing`.
     """
-    receipt = parse_receipt((built.directory / RECEIPT).read_text(), shown(built.directory / RECEIPT))
+    receipt_text = (built.directory / RECEIPT).read_text()
+    receipt = parse_receipt(receipt_text, shown(built.directory / RECEIPT))
     manifest_text = _record(built, "manifest.json")
     lock_text = _record(built, "pylock.toml")
     problems = []
+    if digest(receipt_text) not in _record(built, "receipt.sha256").split():
+        problems.append(_differs("receipt-differs", "the receipt", built.directory / RECEIPT))
     if hashlib.sha256(manifest_text.encode()).hexdigest() != receipt.manifest:
         problems.append(_differs("manifest-differs", "the manifest", built.beside("manifest.json")))
     if digest(lock_text) != receipt.lock_sha256:
         problems.append(_differs("lock-differs", "the lock kept with the env", built.beside("pylock.toml")))
     if problems:
         raise IntegrityError(*problems)
+    lock = parse_lock(lock_text, shown(built.beside("pylock.toml")))
+    mark = fingerprint(lock, receipt.launch, receipt.python, receipt.python_sha256)
+    if mark != receipt.fingerprint or not built.directory.name.startswith(mark[:12]):
+        raise IntegrityError(_differs("receipt-differs", "the receipt", built.directory / RECEIPT))
     return Subject(
         name=built.name,
         directory=built.directory,
         receipt=receipt,
-        lock=parse_lock(lock_text, shown(built.beside("pylock.toml"))),
+        lock=lock,
         manifest=Manifest.from_json(manifest_text),
         index=built.beside("stat.json"),
     )
@@ -149,7 +166,7 @@ def _record(built: BuiltEnv, suffix: str) -> str:
 def _differs(code: str, what: str, path: Path) -> Problem:
     return Problem(
         code=code,
-        message=f"{what} is not the one that the receipt names",
+        message=f"{what} is not the one that the build wrote",
         where=shown(path),
         hint="somebody changed a record; build the env again and compare",
     )
@@ -210,13 +227,3 @@ def report_text(examination: Examination) -> str:
         if examination.trusted_bytes:
             line += f", trusted {megabytes(examination.trusted_bytes)} by the stat index (`--deep` reads all)"
     return "\n\n".join([*blocks, line])
-
-
-def finding_text(finding: Finding) -> str:
-    """Render one finding in the form of design §6."""
-    lines = [f"{finding.severity.value}[{finding.check}/{finding.kind}]: {finding.message}"]
-    details = (("subject", finding.subject), ("expected", finding.expected), ("actual", finding.actual))
-    lines += [f"  {name + ':':<9} {value}" for name, value in details if value]
-    if finding.hint:
-        lines.append(f"  hint:     {finding.hint}")
-    return "\n".join(lines)

@@ -70,6 +70,24 @@ def shown(path: Path) -> str:
         return str(path)
 
 
+def user_path(text: str) -> Path:
+    """A path as a user wrote it, absolute, `~` filled in.
+
+    Raises:
+        InputError: `path-malformed`.
+    """
+    try:
+        path = Path(text).expanduser().absolute()
+        path.exists()
+    except (RuntimeError, ValueError, OSError) as error:
+        words = getattr(error, "strerror", None) or str(error)
+        shortened = text if len(text) <= 80 else f"{text[:77]}…"
+        raise InputError(
+            Problem(code="path-malformed", message=f"this path cannot be used: {words}", where=shortened)
+        ) from error
+    return path
+
+
 def shipped_content() -> Path:
     """The folder that holds our own `stacks/` and `patches/`: inside the wheel, or the checkout."""
     package = Path(envsmith.__file__).absolute().parent
@@ -83,7 +101,7 @@ def open_stack(name: str | None) -> Workspace:
     Raises:
         InputError: `unknown-stack`, or everything that `recipe.parse` finds.
     """
-    path = _stack_path(name or DEFAULT_STACK)
+    path = _stack_path(DEFAULT_STACK if name is None else name)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -99,14 +117,14 @@ def open_stack(name: str | None) -> Workspace:
 
 def _stack_path(name: str) -> Path:
     if "/" in name or name.endswith(".toml"):
-        path = Path(name).expanduser()
+        path = user_path(name)
         if not path.is_file():
             raise InputError(
                 Problem(code="unknown-stack", message="there is no such recipe", where=name, hint=_known(name))
             )
-        return path.absolute()
+        return path
     for folder in _stack_folders():
-        path = folder / f"{name}.toml"
+        path = user_path(f"{folder}/{name}.toml")
         if path.is_file():
             return path.absolute()
     raise InputError(
@@ -163,7 +181,7 @@ def read_lock(workspace: Workspace, env: str) -> tuple[Lock, str] | None:
 
 def env_root(root: str | None, environ: Mapping[str, str]) -> Path:
     """The folder that envs are built under: `--root`, else `$ENVSMITH_ROOT`, else `.envsmith/envs`."""
-    return Path(root or environ.get("ENVSMITH_ROOT") or ".envsmith/envs").expanduser().absolute()
+    return user_path(root if root is not None else environ.get("ENVSMITH_ROOT") or ".envsmith/envs")
 
 
 def is_path(env: str) -> bool:
@@ -193,7 +211,7 @@ def open_env(env: str, root: Path) -> BuiltEnv:
         NegativeAnswer: `env-missing` when nothing is built there.
     """
     if is_path(env):
-        directory = Path(env).expanduser().absolute()
+        directory = user_path(env)
         hint = "name the folder that holds `pyvenv.cfg`, or `stack/env`"
     else:
         parts = env.split("/")
@@ -205,7 +223,7 @@ def open_env(env: str, root: Path) -> BuiltEnv:
                     hint="write for example `quickstart/worker`; a path starts with `/`, `.` or `~`",
                 )
             )
-        directory = root / "-".join(parts) / "current"
+        directory = user_path(f"{root}/{'-'.join(parts)}/current")
         hint = f"build it: `envsmith build {parts[0]} --env {parts[1]}`"
     if not directory.is_dir():
         raise NegativeAnswer(
@@ -222,9 +240,10 @@ def read_receipt(directory: Path) -> Mapping[str, object] | None:
     """The receipt of an env directory, or None when the env is not (completely) ours."""
     try:
         data = json.loads((directory / "envsmith.json").read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) and "fingerprint" in data and "stack" in data else None
+    wanted = ("fingerprint", "stack", "env")
+    return data if isinstance(data, dict) and all(isinstance(data.get(key), str) for key in wanted) else None
 
 
 def built_envs(root: Path) -> Iterator[str]:

@@ -7,6 +7,7 @@ on the tree and on the pinned requirements alone as far as the backend allows.
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,8 @@ class Backend:
 
     def requires(self, kind: Kind) -> tuple[str, ...]:
         """Requirements beyond the static ones that the backend wants for a build of this kind."""
-        return tuple(sorted(self._builder().get_requires_for_build(kind)))
+        asked = self._guarded("say what it needs", lambda: self._builder().get_requires_for_build(kind))
+        return tuple(sorted(asked))
 
     def metadata(self, kind: Kind) -> CoreMetadata:
         """Name, version and requirements of the tree.
@@ -89,7 +91,10 @@ class Backend:
         from build import BuildBackendException
 
         try:
-            return action()
+            # What a backend warns its authors of is not for our user's screen.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return action()
         except BuildBackendException as error:
             raise StepError(
                 Problem(

@@ -12,6 +12,7 @@ def editable_names(wheel: Path, tree: Path) -> dict[str, tuple[Path, ...]]:
     names: dict[str, tuple[Path, ...]] = {}
     root = tree.resolve()
     with zipfile.ZipFile(wheel) as archive:
+        claimed = _claimed(archive)
         for member in archive.namelist():
             if "/" in member:
                 continue
@@ -19,6 +20,8 @@ def editable_names(wheel: Path, tree: Path) -> dict[str, tuple[Path, ...]]:
             if member.endswith(".pth"):
                 for folder in _folders(text, root):
                     for name in _packages(folder):
+                        if claimed and name not in claimed:
+                            continue  # tests, examples and the like beside the package, not what was installed
                         names[name] = (*names.get(name, ()), folder)
             elif member.startswith("__editable___") and member.endswith("_finder.py"):
                 for name, place in _mapping(text).items():
@@ -26,6 +29,12 @@ def editable_names(wheel: Path, tree: Path) -> dict[str, tuple[Path, ...]]:
                     if "." not in name and folder.is_relative_to(root):
                         names[name] = (*names.get(name, ()), folder)
     return names
+
+
+def _claimed(archive: zipfile.ZipFile) -> set[str]:
+    """Import names that the wheel says it provides; empty where it says nothing."""
+    found = [name for name in archive.namelist() if name.endswith(".dist-info/top_level.txt")]
+    return set(archive.read(found[0]).decode(errors="replace").split()) if found else set()
 
 
 def _folders(text: str, root: Path) -> list[Path]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from envsmith.errors import HostError, InputError, IntegrityError, Problem, StepError, SupplyError
 from envsmith.tools.gittree import Entry, files_below, on_disk, parse_listing, tree_id_of
-from envsmith.tools.process import scrubbed
+from envsmith.tools.process import scrubbed, without_secrets
 
 #: Variables that say how to reach a server; every other `GIT_*` could change what a command does.
 _KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_ASKPASS", "GIT_ALLOW_PROTOCOL")
@@ -75,11 +75,6 @@ def version() -> str:
         HostError: `git-missing`.
     """
     return _git(None, "version").out.decode().split()[2]
-
-
-def without_secrets(text: str) -> str:
-    """Cut user names, passwords and query strings out of URLs."""
-    return re.sub(r"(?<=://)([^/@\s]*@)?([^\s?#'\"]*)(\?[^\s'\"]*)?", r"\2", text)
 
 
 def mirror(source: str | Path, commit: str, dest: Path) -> None:
@@ -187,6 +182,11 @@ def tree_steps(work: Path, patches: int) -> tuple[str, ...]:
     span = f"--max-count={patches + 1}"
     listed = _ok(_git(work, "rev-list", "--first-parent", "--reverse", span, "HEAD"), "rev-list").out.decode().split()
     return tuple(_line(work, "rev-parse", f"{commit}^{{tree}}") for commit in listed)
+
+
+def tracked(work: Path) -> tuple[str, ...]:
+    """Return the paths of HEAD, submodules left out: they are named by a tree and never checked out."""
+    return tuple(entry.path for entry in _entries(work, "HEAD") if entry.mode != "160000")
 
 
 def touched(patches: Sequence[tuple[str, bytes]]) -> tuple[str, ...]:
@@ -398,9 +398,7 @@ def _refused(name: str, data: bytes, said: _Said, applied: bool = False) -> Inpu
         message = f"`{name}` is already applied"
         return InputError(Problem(code="patch-already-applied", message=message, where=where, hint=hint))
     reasons = "; ".join(line.removeprefix("error: ") for line in said.err.splitlines() if line.startswith("error: "))
-    hint = (
-        "the patch was made for another tree or another order of the series; make it anew with `envsmith patch refresh`"
-    )
+    hint = "the patch was made for another tree or another order of the series; make it anew for it"
     message = f"`{name}` does not apply: {reasons or said.last}"
     return InputError(Problem(code="patch-did-not-apply", message=message, where=where, hint=hint))
 

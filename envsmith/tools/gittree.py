@@ -85,6 +85,17 @@ def tree_id_of(entries: Iterable[Entry], like: str) -> str:
     return _oid("tree", b"".join(row for _, row in sorted(rows)), like)
 
 
+def tree_on_disk(work: Path, paths: Iterable[str]) -> str | None:
+    """Compute the tree id of these paths as they are on disk; what is gone is left out.
+
+    None when there are none. A tree with submodules has another id, since those are not checked out.
+    """
+    like = "0" * 40
+    entries = [Entry(mode="100644", oid=like, path=path) for path in paths]
+    found = [entry for entry in on_disk(work, entries) if entry is not None]
+    return tree_id_of(found, like) if found else None
+
+
 def files_below(work: Path) -> Iterator[str]:
     """Yield every file and link of a work copy, its own git folder left out, as paths relative to it."""
     for folder, names, files in os.walk(work):

@@ -6,6 +6,10 @@ import time
 from pathlib import Path
 
 from envsmith.tools.files import filesystem
+from envsmith.tools.process import Completed, without_secrets
+
+#: A program that says more is cut at the front.
+KEPT_CHARACTERS = 20_000
 
 
 class Journal:
@@ -17,6 +21,12 @@ class Journal:
         with filesystem(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
+
+    def program(self, done: Completed) -> None:
+        """Append a program with all it said."""
+        said = "\n".join(part.rstrip() for part in (done.stdout, done.stderr) if part.strip())
+        head = f"> {' '.join(done.argv)} (exit code {done.returncode}, {done.seconds:.2f} s)"
+        self.line(without_secrets(f"{head}\n{said[-KEPT_CHARACTERS:]}"))
 
     def line(self, text: str) -> None:
         """Append one entry; what cannot be written is lost, the build goes on."""

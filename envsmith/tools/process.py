@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,9 @@ KEPT_VARIABLES = (
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
 )  # fmt: skip
+
+
+_listeners: list[Callable[[Completed], None]] = []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +41,21 @@ class Completed:
         """The last lines of what it said, stderr first choice."""
         said = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return "\n".join(said[-lines:])
+
+
+def without_secrets(text: str) -> str:
+    """Cut user names, passwords and query strings out of every URL in a text."""
+    return re.sub(r"(?<=://)([^/@\s]*@)?([^\s?#'\"]*)(\?[^\s'\"]*)?", r"\2", text)
+
+
+@contextlib.contextmanager
+def listening(hear: Callable[[Completed], None]) -> Iterator[None]:
+    """Let `hear` know of every program that ends meanwhile, in whichever thread: a log is kept that way."""
+    _listeners.append(hear)
+    try:
+        yield
+    finally:
+        _listeners.remove(hear)
 
 
 def scrubbed(environ: Mapping[str, str], **extra: str) -> dict[str, str]:
@@ -94,13 +113,16 @@ def run(
         _kill_group(child)
         child.wait()
         raise
-    return Completed(
+    completed = Completed(
         argv=args,
         returncode=child.returncode,
         stdout=out.decode(errors="replace"),
         stderr=err.decode(errors="replace"),
         seconds=time.monotonic() - started,
     )
+    for hear in tuple(_listeners):
+        hear(completed)
+    return completed
 
 
 def replace_process(argv: Sequence[str | Path], *, env: Mapping[str, str]) -> None:

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from envsmith.errors import InputError, Problem
 from envsmith.toml_reader import TomlError, read_toml
+from envsmith.tools.process import without_secrets
 
 KEYS = ("index", "find-links", "mirrors")
 
@@ -49,6 +51,8 @@ def load_settings(environ: Mapping[str, str], stacks: Path | None) -> Settings:
         merged["index"] = environ["ENVSMITH_INDEX"].split()
     if environ.get("ENVSMITH_FIND_LINKS"):
         merged["find-links"] = [_place(text, Path.cwd()) for text in environ["ENVSMITH_FIND_LINKS"].split()]
+    for place in (*merged.get("index", ()), *merged.get("find-links", ())):
+        _require_place(place)
     return Settings(
         index=tuple(merged.get("index", ())),
         find_links=tuple(merged.get("find-links", ())),
@@ -93,6 +97,27 @@ def _read(path: Path) -> dict[str, Any]:
     # A folder in a file is relative to the file, so that a checkout can be moved.
     data["find-links"] = [_place(text, path.parent) for text in data.get("find-links", [])]
     return {key: value for key, value in data.items() if value}
+
+
+def _require_place(text: str) -> None:
+    """An index or a page of links is a URL that we can ask, or a folder."""
+    try:
+        parts = urlsplit(text)
+        fine = (
+            "://" not in text or (parts.scheme in ("http", "https") and bool(parts.hostname)) or parts.scheme == "file"
+        )
+        words = "only http, https and file URLs and folders can be asked"
+    except ValueError as error:
+        fine, words = False, str(error)
+    if not fine:
+        raise InputError(
+            Problem(
+                code="index-url-malformed",
+                message=f"an index or wheel folder cannot be used: {words}",
+                where=without_secrets(text),
+                hint="it is named by ENVSMITH_INDEX, ENVSMITH_FIND_LINKS or an envsmith.toml",
+            )
+        )
 
 
 def _place(text: str, folder: Path) -> str:

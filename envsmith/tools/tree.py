@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 
 from envsmith.errors import HostError, Problem
 from envsmith.observed import Observed, Seen, SeenKind
+from envsmith.tools.files import write_atomic
 
 Mode = Literal["stat", "default", "deep"]
 
@@ -71,7 +72,9 @@ class StatIndex:
         """Read an index; one that is missing or malformed is an empty one, which costs time and nothing else."""
         try:
             data = json.loads(path.read_bytes())
-            rows = {str(name): Row(*row) for name, row in data["rows"].items()}
+            rows = {name: Row(*row) for name, row in data["rows"].items()}
+            if not all(type(row.sha256) is str and all(type(n) is int for n in row[:5]) for row in rows.values()):
+                return StatIndex()
             return StatIndex(taken_ns=int(data["taken_ns"]), rows=rows)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return StatIndex()
@@ -79,14 +82,7 @@ class StatIndex:
     def save(self, path: Path) -> None:
         """Write the index in one step."""
         text = json.dumps({"taken_ns": self.taken_ns, "rows": self.rows}, separators=(",", ":"))
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write(text)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_atomic(path, text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +97,9 @@ class Hashed:
 
 
 def scan(root: Path) -> tuple[Seen, ...]:
-    """Return everything below `root` that is not a directory, sorted by path; nothing when there is no `root`.
+    """Return everything below `root` that is no directory, and empty directories, sorted by path.
+
+    An empty directory can be imported as a namespace package; others are known by what is in them.
 
     Raises:
         HostError: `tree-unreadable` when a directory may not be listed.
@@ -121,16 +119,35 @@ def scan(root: Path) -> tuple[Seen, ...]:
                 Problem(code="tree-unreadable", message="a directory may not be listed", where=str(error.filename))
             ) from error
         try:
+            empty = True
             with os.scandir(handle) as items:
                 for item in items:
+                    empty = False
                     if item.is_dir(follow_symlinks=False):
                         folders.append(f"{prefix}{item.name}/")
                     elif seen := _look(item, prefix + item.name, handle):
                         found.append(seen)
+            if empty and prefix:
+                found.append(_empty_folder(prefix, handle))
         finally:
             os.close(handle)
     found.sort()
     return tuple(found)
+
+
+def _empty_folder(prefix: str, handle: int) -> Seen:
+    info = os.fstat(handle)
+    mode = info.st_mode & 0o7777
+    times = (info.st_mtime_ns, info.st_ctime_ns)
+    return Seen(prefix.rstrip("/"), "folder", mode, 0, *times, info.st_ino, info.st_dev, info.st_nlink, None)
+
+
+def _target(name: str, handle: int) -> str:
+    """Where a link points; links of the kernel's own may not be read by everybody."""
+    try:
+        return os.readlink(name, dir_fd=handle)
+    except PermissionError:
+        return ""
 
 
 def _look(item: os.DirEntry[str], path: str, handle: int) -> Seen | None:
@@ -138,7 +155,7 @@ def _look(item: os.DirEntry[str], path: str, handle: int) -> Seen | None:
         info = item.stat(follow_symlinks=False)
         mode = info.st_mode
         kind: SeenKind = "file" if stat.S_ISREG(mode) else "link" if stat.S_ISLNK(mode) else "other"
-        target = os.readlink(item.name, dir_fd=handle) if kind == "link" else None
+        target = _target(item.name, handle) if kind == "link" else None
     except FileNotFoundError:
         return None  # it went away while we looked
     return Seen(
@@ -233,6 +250,8 @@ def verify_bytes(
     vouches only for files that were old at the last look that had one.
     """
     taken_ns = clock_ns(clock) if clock else 0
+    if taken_ns and index.taken_ns > taken_ns:
+        index = StatIndex()  # an index from the future vouches for anything
     files = scan(root)
     owned = paths if isinstance(paths, (set, frozenset, Mapping)) else frozenset(paths)
     wanted = [seen for seen in files if seen.kind == "file" and seen.path in owned]

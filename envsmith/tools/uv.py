@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from envsmith.errors import InputError, Problem, StepError, SupplyError
 from envsmith.toml_reader import read_toml
-from envsmith.tools.process import Completed, run, scrubbed
+from envsmith.tools.process import Completed, run, scrubbed, without_secrets
 
 RESOLVE_TIMEOUT_S = 1800.0
 INSTALL_TIMEOUT_S = 7200.0
@@ -230,17 +230,10 @@ def _metadata_overrides(wanted: Resolution, work: Path) -> Path | None:
 
 def _resolve_error(done: Completed) -> InputError | SupplyError | StepError:
     said = re.sub(r"\x1b\[[0-9;]*m", "", done.stderr).strip()
-    said = without_urls(said)
+    said = without_secrets(said)
     first = next((line for line in said.splitlines() if line.strip()), "uv said nothing")
     if "No solution found" in said or "no version of" in said or "was not found in the" in said:
-        detail = [line.strip().lstrip("╰─▶×│ ") for line in said.splitlines()]
-        return InputError(
-            Problem(
-                code="unsatisfiable",
-                message=" ".join(line for line in detail if line),
-                hint=_hint(said),
-            )
-        )
+        return InputError(Problem(code="unsatisfiable", message=_because(said), hint=_hint(said)))
     network = ("error sending request", "Failed to fetch", "connect", "dns error", "timed out", "disabled")
     if any(word in said for word in network):
         return SupplyError(
@@ -254,6 +247,13 @@ def _resolve_error(done: Completed) -> InputError | SupplyError | StepError:
     return StepError(Problem(code="uv-failed", message=f"uv could not resolve: {first}", actual=said[:2000]))
 
 
+def _because(said: str) -> str:
+    """The resolver's reasoning in one line, without the labels that its terminal form has."""
+    words = " ".join(line.strip().lstrip("╰─▶×│ ") for line in said.splitlines())
+    reason = re.search(r"(?:cause: )?(Because .*?)(?: hint: .*)?$", words)
+    return (reason[1] if reason else words.removeprefix("error: ")).strip().rstrip(".")
+
+
 def _hint(said: str) -> str | None:
     if "has no usable wheels" in said or "no wheels with a matching" in said:
         return "allow building it in `build`, raise `host.glibc`, or pin a version that has a wheel for this target"
@@ -263,11 +263,6 @@ def _hint(said: str) -> str | None:
             " `==2.1.0` is met by `2.1.0+cpu` (PEP 440); name the folder that holds it, or use `no-deps`"
         )
     return "if a declared requirement is wrong on purpose, name the version in `override` and record it in `accept`"
-
-
-def without_urls(text: str) -> str:
-    """Cut user names and passwords out of URLs in a tool's words."""
-    return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)
 
 
 def _read_resolution(text: str, work: Path) -> tuple[ResolvedPackage, ...]:
@@ -299,8 +294,3 @@ def _candidate(entry: Mapping[str, object], work: Path) -> Candidate:
         size=size if isinstance(size, int) else None,
         sha256=hashes.get("sha256") if isinstance(hashes, dict) else None,
     )
-
-
-def arguments_text(args: Sequence[str | Path]) -> str:
-    """A command line for logs, secrets cut."""
-    return without_urls(" ".join(str(part) for part in args))

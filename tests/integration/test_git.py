@@ -12,6 +12,7 @@ import pytest
 from envsmith.errors import EnvsmithError, HostError, InputError, IntegrityError, StepError, SupplyError
 from envsmith.series import parse_patch
 from envsmith.tools import git as tool
+from envsmith.tools.process import without_secrets
 from tests.support.repos import commit, git, make_repo, tree_id
 from tests.unit.test_series import EDIT, EMPTY, GONE, HEADER, NEW, NO_NEWLINE, RENAME
 
@@ -421,7 +422,7 @@ def test_a_machine_without_git_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_p
     ],
 )
 def test_secrets_are_cut_out_of_urls(text: str, shown: str) -> None:
-    assert tool.without_secrets(text) == shown
+    assert without_secrets(text) == shown
 
 
 def test_a_git_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def install(root: Path, cache: Path, *wheels: Path, link_mode: str = "copy") -> 
     uv = Uv(cache=cache, environ=os.environ)
     root.parent.mkdir(parents=True, exist_ok=True)
     uv.create_venv(root, interpreter=Path(sys.executable), prompt="test")
-    entries = [_observed(root, seen) for seen in scan(root)]
+    entries = [_observed(root, seen) for seen in scan(root) if seen.kind != "folder"]
     options = ("--offline", "--no-index", "--no-deps", "--link-mode", link_mode, "--python", root / "bin/python")
     done = uv.call("pip", "install", *options, *wheels, cwd=root.parent, timeout_s=120)
     assert done.returncode == 0, done.stderr

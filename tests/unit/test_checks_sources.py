@@ -47,11 +47,11 @@ def test_a_tree_that_is_gone_is_missing() -> None:
     assert _only(replace(GOOD, present=False, tree=None)).kind == "source-missing"
 
 
-def test_an_edit_names_its_files_and_the_way_to_edit() -> None:
+def test_an_edit_names_its_files_and_the_way_to_keep_it() -> None:
     finding = _only(replace(GOOD, tree=OTHER, changed=("verl/model.py",)))
     assert finding.kind == "source-edited"
     assert "`verl/model.py`" in finding.message
-    assert "envsmith work" in (finding.hint or "")
+    assert "patch of a series" in (finding.hint or "")
 
 
 def test_a_tree_id_that_is_unknown_is_not_a_pass() -> None:
