@@ -19,10 +19,11 @@ from envsmith.commands.current import switch_current
 from envsmith.commands.examine import Depth, Examination, Subject, base_hooks, examine, verify_table
 from envsmith.commands.launching import resolved
 from envsmith.commands.manifests import (
-    Content,
     Installable,
+    Listed,
     leftover_entries,
     made_entry,
+    read_wheels,
     record_entries,
     scaffold_entries,
     source_entries,
@@ -107,7 +108,7 @@ class _State:
     editable: dict[str, tuple[str, ...]] = field(default_factory=dict)
     base_hooks: dict[str, str] = field(default_factory=dict)
     steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    content: Content | None = None
+    listed: tuple[Listed, ...] = ()
     manifest: Manifest | None = None
     manifest_sha256: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -282,6 +283,7 @@ class _Build:
         self.state.made += leftover_entries(self.directory, left, f"source:{source.name}")
 
     def _sync(self) -> None:
+        self.state.listed = self._listed()
         wheels = [*self.order.lock.wheels, *(item.wheel for item in self.state.editable_wheels)]
         pylock = self._work / "pylock.install.toml"
         pylock.write_text(pylock_of(wheels, self.supplies))
@@ -310,18 +312,19 @@ class _Build:
 
     # --- proof and record ---
 
-    def _manifest(self) -> Manifest:
+    def _listed(self) -> tuple[Listed, ...]:
+        """Read every wheel once: before the sync, so that a hostile one is not installed."""
         named = self._folder("wheels")
         wheels = [
             Installable(wheel=wheel, path=self._named(named, wheel.file), owner=f"{wheel.name}=={wheel.version}")
             for wheel in self.order.lock.wheels
         ]
+        everything = [*wheels, *self.state.editable_wheels]
+        return read_wheels(everything, self.state.scaffold, self.order.lock.target.python_minor)
+
+    def _manifest(self) -> Manifest:
         python = self.order.lock.target.python_minor
-        content = wheel_entries(
-            [*wheels, *self.state.editable_wheels],
-            env=self.directory,
-            python=python,
-        )
+        content = wheel_entries(self.state.listed, env=self.directory, python=python)
         records = record_entries(self.directory, content, python)
         return whole(self.state.scaffold, content.entries, records, self.state.made)
 

@@ -19,7 +19,7 @@ from envsmith.commands.sources import Origin
 from envsmith.commands.supplies import Supplies, open_supplies, require_git_sources
 from envsmith.commands.verify import report_text
 from envsmith.commands.workspace import Workspace, env_root, open_stack, read_lock, shown
-from envsmith.errors import EnvsmithError, NegativeAnswer, Problem
+from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
 from envsmith.execute import Order, VerificationFailed, execute
 from envsmith.lock import Lock, fingerprint
 from envsmith.plan import Plan, make_plan
@@ -45,6 +45,7 @@ def run(
     """Build the envs of a stack, one after the other."""
     workspace = open_stack(stack)
     folder = env_root(root, environ)
+    _require_usable(folder)
     supplies = open_supplies(environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources)
     wishes = _Wishes(locked=locked or offline, dry_run=dry_run, rebuild=rebuild)
     chosen = workspace.envs(envs)
@@ -56,6 +57,20 @@ def run(
         data={"envs": [outcome.data for outcome in outcomes], "dry_run": dry_run},
         text="\n".join(outcome.text for outcome in outcomes),
     )
+
+
+def _require_usable(root: Path) -> None:
+    """Refuse a root that PATH, a .pth line or a script's first line cannot hold, before anything is fetched."""
+    text = str(root)
+    if ":" in text or not text.isprintable():
+        raise InputError(
+            Problem(
+                code="root-unusable",
+                message="envs cannot lie below a path with a colon, a control character or bytes that are no text",
+                where=text,
+                hint="choose another root with `--root`",
+            )
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envsmith.commands.workspace import read_receipt
+from envsmith.commands.workspace import read_receipt, was_moved
 from envsmith.tools.files import FileLock, filesystem
 
 
@@ -30,13 +30,15 @@ def find_place(folder: Path, fingerprint: str, *, rebuild: bool) -> Place:
     link = folder / "current"
     current = link.resolve() if link.is_symlink() else None
     standing: dict[Path, Mapping[str, Any]] = {}
+    number = 1
     while True:
-        number = len(standing) + 1
         directory = folder / (fingerprint[:12] if number == 1 else f"{fingerprint[:12]}-{number}")
+        number += 1
         receipt = read_receipt(directory)
-        if receipt is None or receipt["fingerprint"] != fingerprint:
+        if receipt is None:
             break
-        standing[directory] = receipt
+        if receipt["fingerprint"] == fingerprint and not was_moved(directory, receipt):
+            standing[directory] = receipt
     if rebuild or not standing:
         return Place(directory=directory, receipt=None, current=False)
     chosen = next((path for path in standing if path.resolve() == current), list(standing)[-1])

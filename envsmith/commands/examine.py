@@ -18,7 +18,7 @@ from envsmith.checks.imports import check_imports
 from envsmith.checks.launchers import check_launchers
 from envsmith.checks.sources import SourceState, check_sources
 from envsmith.commands.launching import process_environment, resolved, table_from
-from envsmith.errors import EnvsmithError
+from envsmith.errors import EnvsmithError, SupplyError
 from envsmith.facts import Facts
 from envsmith.lock import Lock
 from envsmith.manifest import Entry, Kind, Manifest, Root, site_packages
@@ -141,7 +141,7 @@ def _renew(path: Path, index: StatIndex, observed: Observed) -> None:
         return
     try:
         index.save(path)
-    except OSError:
+    except (OSError, SupplyError):
         return
 
 

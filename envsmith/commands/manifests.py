@@ -26,6 +26,7 @@ from envsmith.manifest import (
     wheel_folders,
 )
 from envsmith.observed import Seen
+from envsmith.receipt import NAME as RECEIPT
 from envsmith.tools.tree import hash_tree, scan
 from envsmith.tools.wheel import list_wheel
 from envsmith.wheelfile import WheelListing
@@ -45,6 +46,14 @@ class Installable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """A wheel that was read."""
+
+    item: Installable
+    listing: WheelListing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Content:
     """The entries that wheels bring, and what their RECORDs have to say."""
 
@@ -53,16 +62,43 @@ class Content:
     """(owner, dist-info folder)."""
 
 
-def wheel_entries(wheels: Iterable[Installable], *, env: Path, python: str) -> Content:
-    """List what the wheels put into an env; of the env itself only uv's own note of each wheel file is read.
+def read_wheels(wheels: Iterable[Installable], scaffold: Iterable[Entry], python: str) -> tuple[Listed, ...]:
+    """Read what every wheel holds, before anything is installed.
 
     Raises:
-        IntegrityError: `wheel-malformed` and its kin for a wheel that breaks the format.
+        IntegrityError: `wheel-malformed` and its kin, `wheel-claims-env` for one that brings a file of the env's own.
     """
+    own = {entry.path for entry in scaffold} | {RECEIPT, ".lock", "env.sh", "modulefile"}
+    found: list[Listed] = []
+    problems: list[Problem] = []
+    for item in wheels:
+        try:
+            listing = list_wheel(item.path)
+        except IntegrityError as error:
+            problems += (replace(problem, where=item.wheel.filename) for problem in error.problems)
+            continue
+        found.append(Listed(item=item, listing=listing))
+        problems += (
+            Problem(
+                code="wheel-claims-env",
+                message=f"a wheel brings `{entry.path}`, which belongs to the environment itself",
+                where=item.wheel.filename,
+                hint="do not use it; ask its maintainers",
+            )
+            for entry in portable_entries(listing, item.owner, python)
+            if entry.path in own or entry.path.startswith("src/")
+        )
+    if problems:
+        raise IntegrityError(*problems[:20])
+    return tuple(found)
+
+
+def wheel_entries(wheels: Iterable[Listed], *, env: Path, python: str) -> Content:
+    """List what the wheels put into an env; of the env itself only uv's own note of each wheel file is read."""
     entries: list[Entry] = []
     records: list[tuple[str, str]] = []
-    for item in wheels:
-        listing = list_wheel(item.path)
+    for listed in wheels:
+        item, listing = listed.item, listed.listing
         portable = portable_entries(listing, item.owner, python)
         if not item.portable:
             portable = tuple(_as_site(entry) for entry in portable)

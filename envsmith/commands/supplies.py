@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from envsmith.commands.screen import Screen
 from envsmith.errors import InputError, Problem, SupplyError
 from envsmith.recipe import Source
-from envsmith.tools.files import FileLock, filesystem
+from envsmith.tools.files import FileLock, FolderLock, filesystem, remove_tree, sweep
 from envsmith.tools.index import Supply
 from envsmith.tools.interpreter import Interpreter, find_interpreter
 from envsmith.tools.settings import Settings, load_settings
@@ -43,14 +44,17 @@ class Supplies:
 
     @contextmanager
     def work(self, purpose: str) -> Iterator[Path]:
-        """An empty folder in the store's own file system, gone afterwards."""
-        import tempfile
-
+        """An empty folder in the store's own file system, gone afterwards; what killed runs left goes too."""
         folder = self.store.home / "tmp"
         with filesystem(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f"{purpose}-", dir=folder) as name:
-                yield Path(name)
+            work = Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=folder))
+        with FolderLock(work):
+            sweep(folder)
+            try:
+                yield work
+            finally:
+                remove_tree(work)
 
     def interpreter(self, version: str) -> Interpreter:
         """A real interpreter of that version.

@@ -13,7 +13,7 @@ from envsmith.commands.findings import finding_text
 from envsmith.commands.lock import lock_file
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
-from envsmith.commands.workspace import BuiltEnv, built_envs, env_root, open_env, shown, user_path
+from envsmith.commands.workspace import BuiltEnv, built_envs, env_root, open_env, shown, user_path, was_moved
 from envsmith.errors import InputError, IntegrityError, NegativeAnswer, Problem
 from envsmith.lock import Lock, digest, fingerprint
 from envsmith.lock import parse as parse_lock
@@ -84,7 +84,19 @@ def verify_one(
 ) -> Examination:
     """Verify one env."""
     if built.receipt is None:
-        return _unfinished(built)
+        return _never_passes(
+            built,
+            "half-env",
+            "there is no receipt of envsmith: the build did not end, or another tool made this env",
+            "build it with `envsmith build`",
+        )
+    if was_moved(built.directory, built.receipt):
+        return _never_passes(
+            built,
+            "env-moved",
+            f"the env was built below `{built.receipt.get('root')}`: its scripts and links name that place",
+            "an env cannot be moved; build it where it should be with `envsmith build --root`",
+        )
     subject = open_subject(built)
     examination = examine(subject, depth, environ=environ, progress=screen)
     if lock_file is not None:
@@ -101,16 +113,9 @@ def _named_lock(path: str) -> str:
     return lock_file(user_path(path))
 
 
-def _unfinished(built: BuiltEnv) -> Examination:
-    """An env without a receipt never passes: its build did not end, or envsmith did not make it."""
-    finding = Finding(
-        check="files",
-        kind="half-env",
-        severity=Severity.ERROR,
-        subject=RECEIPT,
-        message="there is no receipt of envsmith: the build did not end, or another tool made this env",
-        hint="build it with `envsmith build`",
-    )
+def _never_passes(built: BuiltEnv, kind: str, message: str, hint: str) -> Examination:
+    """The report of an env that nothing more can be said of."""
+    finding = Finding(check="files", kind=kind, severity=Severity.ERROR, subject=RECEIPT, message=message, hint=hint)
     return Examination(report=Report(subject=built.name, families=("files",), findings=(finding,)))
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import envsmith
 from envsmith.errors import InputError, NegativeAnswer, Problem
@@ -244,6 +245,13 @@ def read_receipt(directory: Path) -> Mapping[str, object] | None:
         return None
     wanted = ("fingerprint", "stack", "env")
     return data if isinstance(data, dict) and all(isinstance(data.get(key), str) for key in wanted) else None
+
+
+def was_moved(directory: Path, receipt: Mapping[str, Any]) -> bool:
+    """Whether an env lies elsewhere than it was built: its scripts and links name the old place."""
+    root = receipt.get("root")
+    place = Path(str(root)) / f"{receipt['stack']}-{receipt['env']}" / directory.name
+    return place.resolve() != directory.resolve()
 
 
 def built_envs(root: Path) -> Iterator[str]:

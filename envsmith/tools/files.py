@@ -31,6 +31,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.01, 0.25
+_SWEEP_AGE_S = 60.0
 
 
 @contextlib.contextmanager
@@ -242,6 +243,49 @@ class FileLock:
             return os.path.samestat(os.fstat(descriptor), self.path.stat())
         except FileNotFoundError:
             return False
+
+
+class FolderLock:
+    """A mark on a folder of our own that the kernel takes away when its process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._descriptor = -1
+
+    def __enter__(self) -> FolderLock:
+        with filesystem(self._folder):
+            self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):  # without locks nothing is swept, see `sweep`
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+
+def sweep(folder: Path) -> None:
+    """Remove subfolders that nobody holds a `FolderLock` on: those of runs that were killed.
+
+    A folder younger than `_SWEEP_AGE_S` is left alone, since it may have been made and not yet been locked.
+    """
+    for path in folder.iterdir():
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            old = time.time() - os.fstat(descriptor).st_mtime > _SWEEP_AGE_S
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue
+        else:
+            if old:
+                with contextlib.suppress(SupplyError):
+                    remove_tree(path)
+        finally:
+            os.close(descriptor)
 
 
 def _one_at_a_time(call: Callable[[int], None]) -> Callable[[int], None]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from envsmith.errors import HostError, InputError, IntegrityError, Problem, StepError, SupplyError
 from envsmith.tools.gittree import Entry, files_below, on_disk, parse_listing, tree_id_of
-from envsmith.tools.process import scrubbed, without_secrets
+from envsmith.tools.process import NO_ROOM, scrubbed, without_secrets
 
 #: Variables that say how to reach a server; every other `GIT_*` could change what a command does.
 _KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_ASKPASS", "GIT_ALLOW_PROTOCOL")
@@ -318,6 +318,8 @@ def _named(repository: Path) -> list[str]:
 
 def _ok(said: _Said, what: str) -> _Said:
     if said.returncode != 0:
+        if any(words in said.err for words in NO_ROOM):
+            raise SupplyError(Problem(code="disk-full", message=f"there is no room: `git {what}` said {said.last}"))
         raise StepError(Problem(code="git-failed", message=f"`git {what}` failed: {said.last}"))
     return said
 

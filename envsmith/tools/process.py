@@ -24,6 +24,9 @@ KEPT_VARIABLES = (
 )  # fmt: skip
 
 
+#: How programs say that a disk or a quota is used up.
+NO_ROOM = ("No space left on device", "Disk quota exceeded")
+
 _listeners: list[Callable[[Completed], None]] = []
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from envsmith.errors import InputError, Problem, StepError, SupplyError
+from envsmith.errors import EnvsmithError, InputError, IntegrityError, Problem, StepError, SupplyError
 from envsmith.toml_reader import read_toml
-from envsmith.tools.process import Completed, run, scrubbed, without_secrets
+from envsmith.tools.process import NO_ROOM, Completed, run, scrubbed, without_secrets
 
 RESOLVE_TIMEOUT_S = 1800.0
 INSTALL_TIMEOUT_S = 7200.0
@@ -128,9 +128,7 @@ class Uv:
             cwd=path.parent, timeout_s=300, offline=True,
         )  # fmt: skip
         if done.returncode != 0:
-            raise StepError(
-                Problem(code="venv-failed", message="uv could not make the environment", actual=done.tail(5))
-            )
+            raise _step_error("venv-failed", "uv could not make the environment", done)
 
     def sync(self, pylock: Path, *, python: Path, link_mode: str) -> None:
         """Make an environment hold exactly what a pylock file lists; offline, no index, no build.
@@ -144,9 +142,7 @@ class Uv:
             cwd=pylock.parent, timeout_s=INSTALL_TIMEOUT_S, offline=True,
         )  # fmt: skip
         if done.returncode != 0:
-            raise StepError(
-                Problem(code="install-failed", message="uv could not install the locked wheels", actual=done.tail(12))
-            )
+            raise _step_error("install-failed", "uv could not install the locked wheels", done)
 
     def unpack(self, pylock: Path, *, python: Path, scratch: Path) -> None:
         """Unpack the wheels of a pylock file into uv's cache ahead of `sync`; the copy in `scratch` is thrown away.
@@ -159,6 +155,13 @@ class Uv:
             "-r", pylock,
             cwd=pylock.parent, timeout_s=INSTALL_TIMEOUT_S, offline=True,
         )  # fmt: skip
+
+
+def _step_error(code: str, message: str, done: Completed) -> SupplyError | StepError:
+    said = without_secrets(done.tail(12))
+    if any(words in said for words in NO_ROOM):
+        return SupplyError(Problem(code="disk-full", message="there is no room for the environment", actual=said))
+    return StepError(Problem(code=code, message=message, actual=said))
 
 
 def install_pylock(wheels: Iterable[tuple[str, str, str, Path, int, str]]) -> str:
@@ -228,7 +231,7 @@ def _metadata_overrides(wanted: Resolution, work: Path) -> Path | None:
     return config
 
 
-def _resolve_error(done: Completed) -> InputError | SupplyError | StepError:
+def _resolve_error(done: Completed) -> EnvsmithError:
     said = re.sub(r"\x1b\[[0-9;]*m", "", done.stderr).strip()
     said = without_secrets(said)
     first = next((line for line in said.splitlines() if line.strip()), "uv said nothing")
@@ -243,6 +246,10 @@ def _resolve_error(done: Completed) -> InputError | SupplyError | StepError:
                 actual=" ".join(said.split())[:600],
                 hint="check the network, or name a mirror or a wheel folder with ENVSMITH_INDEX or ENVSMITH_FIND_LINKS",
             )
+        )
+    if ".whl" in said and re.search(r"zip|RECORD|METADATA|metadata|WHEEL", said):
+        return IntegrityError(
+            Problem(code="wheel-malformed", message=f"a wheel cannot be read: {' '.join(said.split())[:400]}")
         )
     return StepError(Problem(code="uv-failed", message=f"uv could not resolve: {first}", actual=said[:2000]))
 

@@ -171,7 +171,8 @@ def kinds(texts: dict[str, str]) -> set[tuple[str, str]]:
     if "kind=customize.name" in checks.get("checks/hooks.py", ""):
         found |= {("hooks", "sitecustomize"), ("hooks", "usercustomize")}
     verify = {"commands/verify.py": texts.get("commands/verify.py", "")}
-    found |= {("lock", s) for _, node in given(verify, makes="Finding", parameter="kind") for s in constants(node)}
+    named = (s for _, node in given(verify, makes="Finding", parameter="kind") for s in constants(node))
+    found |= {("lock" if s == "lock-differs" else "files", s) for s in named}
     if "kind=problem.code" in texts.get("commands/examine.py", ""):
         # No process could be asked: what the probe raises becomes a finding. It translates `program-missing`.
         asked = ("probe/__init__.py", "facts.py", "tools/process.py")

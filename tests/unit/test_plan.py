@@ -11,7 +11,7 @@ from envsmith.lock import BuiltWheel, File, Lock, LockedPatch, LockedSeries, Loc
 from envsmith.plan import Obtain, Plan, make_plan, megabytes
 from envsmith.target import Target
 
-DIRECTORY = "/root/a100-rl/0123456789ab"
+DIRECTORY = "/envs/a100-rl/0123456789ab"
 
 
 def file(filename: str, size: int = 1000) -> File:
