@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -274,7 +275,14 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit; nothing but a result reaches stdout, and no traceback a user."""
     words = sys.argv[1:] if argv is None else argv
     shared: dict[str, Any] = {"as_json": "--json" in _before_dashes(words)}
+    for name in ("SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), _interrupt)
     sys.exit(_print_safely(_run(words, shared), shared))
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """End as on ^C: what is under way is given up in order, and children are ended with us."""
+    raise KeyboardInterrupt
 
 
 def _print_safely(result: Result | int, shared: dict[str, Any]) -> int:
@@ -314,9 +322,12 @@ def _run(words: list[str], shared: dict[str, Any]) -> Result | int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
+        hint = "put `--` before the command: `envsmith run ENV -- COMMAND`" if _lacks_dashes(error, words) else None
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "envsmith"
         problem = Problem(
-            code="usage", message=error.format_message().rstrip("."), hint=f"`{where} --help` shows how it is used"
+            code="usage",
+            message=error.format_message().rstrip("."),
+            hint=hint or f"`{where} --help` shows how it is used",
         )
         return Result(command=_command(shared, words), exit_code=2, errors=(problem,))
     except EnvsmithError as error:
@@ -337,6 +348,10 @@ def _require_folder() -> None:
             code="folder-gone", message="the current folder does not exist any more", hint="change to another folder"
         )
         raise InputError(problem) from error
+
+
+def _lacks_dashes(error: click.ClickException, words: list[str]) -> bool:
+    return isinstance(error, click.NoSuchOption) and "run" in words and "--" not in words
 
 
 def _command(shared: dict[str, Any], words: list[str]) -> str:

@@ -14,6 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import parse_wheel_filename
+
 from envsmith import __version__
 from envsmith.commands.current import switch_current
 from envsmith.commands.examine import Depth, Examination, Subject, base_hooks, examine, verify_table
@@ -34,6 +36,7 @@ from envsmith.commands.patchfiles import PatchSet
 from envsmith.commands.siblings import Siblings
 from envsmith.commands.sources import (
     Origin,
+    backend,
     build_environment,
     build_wheel,
     check_tree,
@@ -69,6 +72,7 @@ from envsmith.plan import (
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import Receipt
 from envsmith.report import Severity
+from envsmith.tools.backend import Backend
 from envsmith.tools.download import download_all
 from envsmith.tools.editable import editable_names
 from envsmith.tools.files import filesystem, remove_tree, write_atomic
@@ -205,8 +209,10 @@ class _Build:
         wheel = step.wheel
         work = self._folder(f"sdist-{wheel.name}")
         unpack_to_work_copy(wheel.sdist, work / wheel.name, self.supplies)
-        python = self._backend_python(wheel.build_requires, work)
-        made = build_wheel(work / wheel.name, "wheel", python=python, supplies=self.supplies, work=work / "out")
+        version = str(parse_wheel_filename(wheel.filename)[1])
+        made = build_wheel(
+            self._backend(work / wheel.name, wheel.build_requires, work, version), "wheel", work=work / "out"
+        )
         self._keep(made, File(filename=wheel.filename, size=made.stat().st_size, sha256=wheel.sha256), "build-differs")
 
     def _repack(self, step: RepackWheel) -> None:
@@ -249,15 +255,13 @@ class _Build:
 
         tree = self.directory / "src" / source.name
         work = self._folder(f"source-{source.name}")
-        python = self._backend_python(source.build_requires, work)
+        builder = self._backend(tree, source.build_requires, work, source.version)
         if source.wheel is not None:
             if not self.supplies.store.has(source.wheel.sha256):
-                made = build_wheel(tree, "wheel", python=python, supplies=self.supplies, work=work / "out")
+                made = build_wheel(builder, "wheel", work=work / "out")
                 self._keep(made, source.wheel, "build-differs")
         else:
-            made = build_wheel(
-                tree, "editable", python=python, supplies=self.supplies, work=work / "out", origin=str(tree)
-            )
+            made = build_wheel(builder, "editable", work=work / "out", origin=str(tree))
             sha256 = self.supplies.store.add_file(made)
             wheel = Wheel(
                 name=source.project,
@@ -422,10 +426,11 @@ class _Build:
             path.symlink_to(self.supplies.store.blob_path(file.sha256))
         return path
 
-    def _backend_python(self, names: tuple[str, ...], work: Path) -> Path:
+    def _backend(self, tree: Path, names: tuple[str, ...], work: Path, version: str) -> Backend:
         known = {f"{wheel.name}=={wheel.version}": wheel for wheel in self.order.lock.build_requires}
         wheels = [known[name] for name in names]
-        return build_environment(wheels, interpreter=self.order.interpreter.path, supplies=self.supplies, work=work)
+        python = build_environment(wheels, interpreter=self.order.interpreter.path, supplies=self.supplies, work=work)
+        return backend(tree, python, self.supplies, version)
 
     def _keep(self, made: Path, locked: File, code: str) -> None:
         """Put a file of our making into the store when it is the locked one.

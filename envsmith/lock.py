@@ -182,7 +182,7 @@ class Lock:
         return next(source for source in self.sources if source.name == name)
 
     def canonical(self) -> dict[str, Any]:
-        """The content that decides what an env is, for the fingerprint; build inputs count through their results."""
+        """The content that decides what an env is, for the fingerprint."""
         content = asdict(self)
         for key in ("recipe_digest", "uv", "exclude_newer", "conflicts"):
             content.pop(key)

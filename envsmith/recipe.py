@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -43,6 +44,14 @@ def _requirement(text: str) -> str:
         raise ValueError(f"`{text}` is not a requirement: {str(error).splitlines()[0]}") from error
     if requirement.url:
         raise ValueError(f"`{text}` names a URL; hosts stay out of recipes, use a `source` table instead")
+    return text
+
+
+def _version(text: str) -> str:
+    try:
+        Version(text)
+    except InvalidVersion as error:
+        raise ValueError(f"`{text}` is not a version such as `1.2.0`") from error
     return text
 
 
@@ -110,7 +119,7 @@ PathText = Annotated[str, AfterValidator(_no_nul)]
 VariableText = Annotated[PathText, BeforeValidator(_text_value)]
 Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a sha256: 64 lower-case hexadecimal digits")]
 Commit = Annotated[str, _pattern(r"[0-9a-f]{40}", "a full commit id: 40 hexadecimal digits (a short one can move)")]
-Version = Annotated[str, _pattern(r"\d+\.\d+", "a version such as `2.31`")]
+TwoNumbers = Annotated[str, _pattern(r"\d+\.\d+", "a version such as `2.31`")]
 
 
 class _Table(BaseModel):
@@ -130,12 +139,12 @@ class Host(_Table):
     """`[host]`: the class of machine that wheels are chosen for."""
 
     arch: Literal["x86_64", "aarch64"] = "x86_64"
-    glibc: Version = "2.28"
+    glibc: TwoNumbers = "2.28"
     """The oldest glibc the env must run on; wheels with newer tags are refused."""
     kernel: SpecifierText | None = None
     driver: SpecifierText | None = None
-    cuda_compat: Version | None = None
-    compute_capability: tuple[Version, ...] = ()
+    cuda_compat: TwoNumbers | None = None
+    compute_capability: tuple[TwoNumbers, ...] = ()
     devices: Annotated[StrictInt, Field(ge=0)] | None = None
     snapshot: InsidePath | None = None
     query: str | None = None
@@ -159,6 +168,8 @@ class Source(_Table):
     series: tuple[InsidePath, ...] = ()
     install: Literal["editable", "wheel"] = "editable"
     deps: StrictBool = True
+    version: Annotated[str, AfterValidator(_version)] | None = None
+    """For a git tree whose version comes from tags: a work copy has none."""
 
     @property
     def base(self) -> str:
@@ -274,7 +285,7 @@ class Smoke(_Table):
 class Env(_Table):
     """`[env.X]`: one isolated Python environment."""
 
-    python: Annotated[str, _pattern(r"3\.\d+(\.\d+)?", "a Python version such as `3.11`")]
+    python: Annotated[str, _pattern(r"3\.(0|[1-9]\d*)(\.(0|[1-9]\d*))?", "a Python version such as `3.11`")]
     requires: tuple[RequirementText, ...] = ()
     no_deps: tuple[PackageName, ...] = ()
     override: tuple[RequirementText, ...] = ()
@@ -311,11 +322,16 @@ class Stack(_Table):
         Launch, verify, job and smoke tables are left out: they change what runs, not what is locked.
         """
         env = self.env[env_name]
-        locked = env.model_dump(mode="json", by_alias=True, exclude={"launch", "verify", "job", "smoke"})
+        # Without defaults, so that a key which a later version adds does not make every lock stale.
+        locked = env.model_dump(
+            mode="json", by_alias=True, exclude={"launch", "verify", "job", "smoke"}, exclude_defaults=True
+        )
         for key in ("requires", "no-deps", "override", "constrain", "exclude", "build"):
-            locked[key] = sorted(locked[key])
-        locked["accept"] = sorted(locked["accept"], key=lambda entry: json.dumps(entry, sort_keys=True))
-        host = self.host.model_dump(mode="json", by_alias=True, include={"arch", "glibc", "snapshot"})
+            locked[key] = sorted(locked.get(key, []))
+        locked["accept"] = sorted(locked.get("accept", []), key=lambda entry: json.dumps(entry, sort_keys=True))
+        host = self.host.model_dump(
+            mode="json", by_alias=True, include={"arch", "glibc", "snapshot"}, exclude_none=True
+        )
         content = {"stack": self.stack.name, "env": env_name, "host": host, "recipe": locked}
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

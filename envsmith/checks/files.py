@@ -22,7 +22,7 @@ SHOWN = 10
 REBUILD = "build it again with `envsmith build --rebuild`: an environment is not repaired in place"
 
 #: What other families judge or what comes after the manifest: receipt, sources, and the empty lock file of any uv call.
-JUDGED_ELSEWHERE = ("envsmith.json", "src/", ".lock")
+JUDGED_ELSEWHERE = ("envsmith.json", ".lock")
 
 #: A package `__init__.py` this small, differing alone, is how old-style namespace packages look.
 NAMESPACE_STUB_BYTES = 1024

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envsmith.commands.workspace import read_receipt, was_moved
+from envsmith.receipt import NAME as RECEIPT
 from envsmith.tools.files import FileLock, filesystem
 
 
@@ -35,8 +36,10 @@ def find_place(folder: Path, fingerprint: str, *, rebuild: bool) -> Place:
         directory = folder / (fingerprint[:12] if number == 1 else f"{fingerprint[:12]}-{number}")
         number += 1
         receipt = read_receipt(directory)
-        if receipt is None:
+        if receipt is None and not (directory / RECEIPT).exists():
             break
+        if receipt is None:
+            continue  # another version of envsmith wrote it, or it is damaged: not ours to take away
         if receipt["fingerprint"] == fingerprint and not was_moved(directory, receipt):
             standing[directory] = receipt
     if rebuild or not standing:

@@ -12,7 +12,7 @@ from typing import Any
 
 from envsmith.checks.conflicts import check_conflicts
 from envsmith.checks.expected import Expected, ImportRoot
-from envsmith.checks.files import check_files
+from envsmith.checks.files import JUDGED_ELSEWHERE, check_files
 from envsmith.checks.hooks import check_hooks
 from envsmith.checks.imports import check_imports
 from envsmith.checks.launchers import check_launchers
@@ -132,6 +132,7 @@ def _files(subject: Subject, depth: Depth, examination: Examination, progress: P
         receipt=subject.finished,
         distributions=distributions,
         allow_changed=tuple(subject.receipt.verify["allow-changed"]),
+        elsewhere=(*JUDGED_ELSEWHERE, *(f"src/{s.name}/" for s in subject.lock.sources if s.install == "editable")),
     )
 
 

@@ -36,6 +36,14 @@ def run(
     """Make or check the locks of a stack."""
     workspace = open_stack(stack)
     chosen = tuple(name for name, _ in workspace.envs(envs))
+    if check_only and (upgrade or packages or suggest_accept):
+        raise InputError(
+            Problem(
+                code="usage",
+                message="`--check` only looks: it cannot be combined with options that change a lock",
+                hint="leave one of them out",
+            )
+        )
     if check_only:
         return _check(workspace, chosen)
     supplies = open_supplies(environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources)

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from envsmith.commands.assets import read_assets
 from envsmith.commands.declared import declared
 from envsmith.commands.patchfiles import read_patches
-from envsmith.commands.sources import Origin, backend, build_environment, build_wheel, export
+from envsmith.commands.sources import Origin, backend, build_environment, build_wheel, export, unpack_to_work_copy
 from envsmith.commands.supplies import Supplies
 from envsmith.commands.workspace import Workspace, shown
 from envsmith.conflicts import Acceptance, Declaration, Verdict, active_extras, judge, violations
-from envsmith.errors import InputError, Problem, SupplyError
+from envsmith.errors import InputError, Problem, StepError, SupplyError
 from envsmith.lock import (
     BuiltWheel,
     Conflict,
@@ -33,7 +34,15 @@ from envsmith.lock import (
 )
 from envsmith.recipe import Env, Source
 from envsmith.target import Target, applies, choose_wheel
-from envsmith.tools.backend import SOURCE_DATE_EPOCH, Kind, static_requires
+from envsmith.tools.backend import (
+    SOURCE_DATE_EPOCH,
+    VERSION_FROM_TAGS,
+    Backend,
+    CoreMetadata,
+    Kind,
+    sdist_version,
+    static_requires,
+)
 from envsmith.tools.candidates import complete, find_sdist
 from envsmith.tools.download import download_all
 from envsmith.tools.index import Item
@@ -64,6 +73,7 @@ class Locker:
         self.target = Target(python=self.env.python, arch=host.arch, glibc=host.glibc)
         self.build_requires: dict[str, Wheel] = {}
         self.locations: dict[str, str] = {}
+        self.warnings: list[Problem] = []
 
     def make(self) -> Locked:
         """Make the lock.
@@ -105,7 +115,9 @@ class Locker:
             )
             for violation, entry in verdict.accepted
         )
-        return Locked(lock=replace(lock, conflicts=conflicts), verdict=verdict, warnings=self._warnings(verdict))
+        return Locked(
+            lock=replace(lock, conflicts=conflicts), verdict=verdict, warnings=(*self.warnings, *self._stale(verdict))
+        )
 
     # --- sources ---
 
@@ -117,12 +129,12 @@ class Locker:
         origin = Origin(name=name, git=source.git, commit=source.commit, sdist=sdist)
         with self.supplies.work(f"source-{name}") as work:
             exported = export(origin, patches, work / name, self.supplies)
-            python, build_requires = self._backend_environment(exported.tree, kind, work)
-            metadata = backend(exported.tree, python, self.supplies).metadata(kind)
-            wheel = None
-            if kind == "wheel":
-                path = build_wheel(exported.tree, kind, python=python, supplies=self.supplies, work=work / "out")
-                wheel = self._keep(path)
+            version = sdist_version(exported.tree) if sdist else self._stated_version(name, source, exported.tree)
+            builder, build_requires = self._backend(exported.tree, kind, work, version)
+            metadata = builder.metadata(kind)
+            self._require_extras(name, source, metadata)
+            wheel = self._keep(build_wheel(builder, kind, work=work / "out")) if kind == "wheel" else None
+            self._warn_of_git(name, source, exported.tree)
         return LockedSource(
             name=name,
             project=metadata.name,
@@ -148,17 +160,76 @@ class Locker:
         found = find_sdist(self.supplies.supply(), self.supplies.store, parsed.name, version, self.supplies.screen)
         return File(**asdict(found))
 
-    def _backend_environment(self, tree: Path, kind: Kind, work: Path) -> tuple[Path, tuple[str, ...]]:
+    def _where(self, *keys: str) -> str:
+        """Where a key of this env stands, for messages."""
+        return f"{shown(self.workspace.path)}:{'.'.join(('env', self.env_name, *keys))}"
+
+    def _stated_version(self, name: str, source: Source, tree: Path) -> str | None:
+        """The version that the recipe states for a git tree; one that would ask git for it needs it.
+
+        Raises:
+            InputError: `source-version-missing`.
+        """
+        asks = {str(canonicalize_name(Requirement(text).name)) for text in static_requires(tree)} & VERSION_FROM_TAGS
+        if asks and source.version is None:
+            raise InputError(
+                Problem(
+                    code="source-version-missing",
+                    message=f"`{name}` asks git tags for its version ({', '.join(sorted(asks))}); a work copy has none",
+                    where=self._where("source", name),
+                    hint='state it in the recipe: `version = "…"`, as `git describe` in a full clone would say it',
+                )
+            )
+        return source.version
+
+    def _require_extras(self, name: str, source: Source, metadata: CoreMetadata) -> None:
+        """Hold the extras that the recipe asks for against those that the tree has.
+
+        Raises:
+            InputError: `unknown-extra`.
+        """
+        unknown = [extra for extra in source.extras if str(canonicalize_name(extra)) not in metadata.extras]
+        if unknown:
+            has = ", ".join(sorted(metadata.extras)) or "none"
+            raise InputError(
+                Problem(
+                    code="unknown-extra",
+                    message=f"`{name}` has no extra {', '.join(f'`{extra}`' for extra in unknown)}",
+                    where=self._where("source", name, "extras"),
+                    hint=f"its extras: {has}",
+                )
+            )
+
+    def _warn_of_git(self, name: str, source: Source, tree: Path) -> None:
+        """Say what a commit names but does not hold."""
+        attributes = tree / ".gitattributes"
+        kinds = {
+            "submodules, which stay empty folders": (tree / ".gitmodules").is_file(),
+            "Git LFS files, which stay pointers": attributes.is_file() and b"filter=lfs" in attributes.read_bytes(),
+        }
+        self.warnings += [
+            Problem(
+                code="source-incomplete",
+                message=f"the tree of `{name}` has {kind}",
+                where=self._where("source", name),
+                hint="take what is needed from there as an asset or a source of its own",
+            )
+            for kind, found in kinds.items()
+            if found and source.git
+        ]
+
+    def _backend(self, tree: Path, kind: Kind, work: Path, version: str | None) -> tuple[Backend, tuple[str, ...]]:
         """Pin and install what building a tree needs: first what it declares, then what its backend asks for."""
         interpreter = self.supplies.interpreter(self.env.python)
         declared = tuple(r for r in static_requires(tree) if applies(Requirement(r).marker, self.target))
         wheels = self._resolve_build(declared)
         python = build_environment(wheels, interpreter=interpreter.path, supplies=self.supplies, work=work)
-        asked = backend(tree, python, self.supplies).requires(kind)
+        asked = backend(tree, python, self.supplies, version).requires(kind)
         if asked:
             wheels = self._resolve_build((*declared, *asked))
             python = build_environment(wheels, interpreter=interpreter.path, supplies=self.supplies, work=work)
-        return python, tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
+        names = tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
+        return backend(tree, python, self.supplies, version), names
 
     def _resolve_build(self, requires: tuple[str, ...]) -> list[Wheel]:
         """Resolve build requirements to wheels, never to sdists: a build needs no build."""
@@ -222,7 +293,7 @@ class Locker:
             try:
                 return self.supplies.uv.resolve(wanted, interpreter=self._any_interpreter(), work=work)
             except InputError as error:
-                where = f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}"
+                where = self._where()
                 raise InputError(*(replace(problem, where=where) for problem in error.problems)) from error
 
     def _any_interpreter(self) -> Path:
@@ -283,7 +354,7 @@ class Locker:
                     code="no-wheel-fits",
                     message=f"`{package.name}` {package.version} has no wheel for Python {self.target.python_minor},"
                     f" {self.target.arch}, glibc {self.target.glibc}",
-                    where=f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}",
+                    where=self._where(),
                     actual=", ".join(c.filename for c in package.wheels[:4]) or "only an sdist",
                     hint=f'build it: `build = ["{package.name}"]`, or raise `host.glibc`, or pin another version',
                 )
@@ -328,15 +399,13 @@ class Locker:
         """Build an allowed sdist once, with pinned requirements."""
         assert package.sdist is not None
         sdist = self._obtained(package.name, self._known(package.name, package.sdist))
-        from envsmith.commands.sources import unpack_to_work_copy
-
         with self.supplies.work(f"build-{package.name}") as work:
             tree = work / package.name
             unpack_to_work_copy(sdist, tree, self.supplies)
-            python, build_requires = self._backend_environment(tree, "wheel", work)
+            builder, build_requires = self._backend(tree, "wheel", work, sdist_version(tree) or package.version)
             self.supplies.screen.detail(f"build {package.name} {package.version}")
-            path = build_wheel(tree, "wheel", python=python, supplies=self.supplies, work=work / "out")
-            file = self._keep(path)
+            file = self._keep(build_wheel(builder, "wheel", work=work / "out"))
+            self._require_version(package, file)
         wheel = Wheel(
             name=str(canonicalize_name(package.name)),
             version=package.version,
@@ -353,6 +422,24 @@ class Locker:
             source_date_epoch=SOURCE_DATE_EPOCH,
         )
         return wheel, record
+
+    def _require_version(self, package: ResolvedPackage, built: File) -> None:
+        """Hold what a backend made against what the resolution counted on.
+
+        Raises:
+            StepError: `built-version-differs`.
+        """
+        made = str(parse_wheel_filename(built.filename)[1])
+        if Version(made) != Version(package.version):
+            raise StepError(
+                Problem(
+                    code="built-version-differs",
+                    message=f"the sdist of `{package.name}` was built as another version than it was released",
+                    where=built.filename,
+                    expected=package.version,
+                    actual=made,
+                )
+            )
 
     def _obtained(self, name: str, file: File) -> File:
         item = Item(name=name, filename=file.filename, size=file.size, sha256=file.sha256)
@@ -373,7 +460,7 @@ class Locker:
                     Problem(
                         code="patch-without-package",
                         message=f"the recipe patches `{raw}`, which is not among the locked packages",
-                        where=f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}.patch.{raw}",
+                        where=self._where("patch", raw),
                     )
                 )
             patches = read_patches(self.workspace.patches, table.series, f"{name}=={original.version}")
@@ -408,8 +495,8 @@ class Locker:
         found = violations(declarations, versions, self.target, asked)
         return judge(found, acceptances(self.env))
 
-    def _warnings(self, verdict: Verdict) -> tuple[Problem, ...]:
-        where = f"{self.workspace.shown(self.workspace.path)}:env.{self.env_name}.accept"
+    def _stale(self, verdict: Verdict) -> tuple[Problem, ...]:
+        where = self._where("accept")
         return tuple(
             Problem(
                 code="accept-stale",

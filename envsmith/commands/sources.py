@@ -120,14 +120,12 @@ def pylock_of(wheels: Iterable[Wheel], supplies: Supplies) -> str:
     )
 
 
-def backend(tree: Path, python: Path, supplies: Supplies) -> Backend:
-    """The build backend of a work copy."""
-    return Backend(tree=tree, python=python, environ=supplies.environ)
+def backend(tree: Path, python: Path, supplies: Supplies, version: str | None) -> Backend:
+    """The build backend of a work copy, told the version of a tree that would ask git for it."""
+    return Backend(tree=tree, python=python, environ=supplies.environ, version=version)
 
 
-def build_wheel(
-    tree: Path, kind: Kind, *, python: Path, supplies: Supplies, work: Path, origin: str | None = None
-) -> Path:
+def build_wheel(builder: Backend, kind: Kind, *, work: Path, origin: str | None = None) -> Path:
     """Build a tree's wheel and bring it into a form that depends on its content alone.
 
     `origin` is the directory that an editable wheel's `direct_url.json` names (PEP 610).
@@ -137,7 +135,7 @@ def build_wheel(
     raw, made, final = work / "raw", work / "made", work / "final"
     for folder in (raw, made, final):
         folder.mkdir(parents=True)
-    built = backend(tree, python, supplies).build(kind, raw)
+    built = builder.build(kind, raw)
     normalise(built, made / built.name)
     if origin is None:
         return made / built.name

@@ -14,7 +14,7 @@ from envsmith.commands.lock import lock_file
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.workspace import BuiltEnv, built_envs, env_root, open_env, shown, user_path, was_moved
-from envsmith.errors import InputError, IntegrityError, NegativeAnswer, Problem
+from envsmith.errors import EnvsmithError, InputError, IntegrityError, NegativeAnswer, Problem
 from envsmith.lock import Lock, digest, fingerprint
 from envsmith.lock import parse as parse_lock
 from envsmith.manifest import Manifest
@@ -50,11 +50,16 @@ def run(
                 hint="build one with `envsmith build`, or name another root with `--root`",
             )
         )
-    reports = []
-    for name in names:
+    examinations: list[Examination] = []
+    failed: list[EnvsmithError] = []
+    for name in dict.fromkeys(names):
         screen.detail(f"verify {name}")
-        reports.append(verify_one(open_env(name, folder), depth, lock_file=lock_file, environ=environ, screen=screen))
-    return _result(reports)
+        try:
+            built = open_env(name, folder)
+            examinations.append(verify_one(built, depth, lock_file=lock_file, environ=environ, screen=screen))
+        except EnvsmithError as error:
+            failed.append(error)  # what is wrong with one env does not hide the others
+    return _result(examinations, failed)
 
 
 def _depth(*, quick: bool, deep: bool, imports: bool, everything: bool, families: tuple[str, ...]) -> Depth:
@@ -198,7 +203,7 @@ def _against(built: Lock, other: Lock) -> Iterator[Finding]:
             )
 
 
-def _result(examinations: list[Examination]) -> Result:
+def _result(examinations: list[Examination], errors: list[EnvsmithError]) -> Result:
     reports = [examination.report for examination in examinations]
     findings: list[dict[str, Any]] = []
     for report in reports:
@@ -219,8 +224,9 @@ def _result(examinations: list[Examination]) -> Result:
         ],
     }
     text = "\n\n".join(report_text(examination) for examination in examinations)
-    failed = any(report.failed for report in reports)
-    return Result(command="verify", data=data, text=text, exit_code=1 if failed else 0)
+    codes = [1 if report.failed else 0 for report in reports] + [error.exit_code for error in errors]
+    problems = tuple(problem for error in errors for problem in error.problems)
+    return Result(command="verify", data=data, text=text, exit_code=max(codes), errors=problems)
 
 
 def report_text(examination: Examination) -> str:

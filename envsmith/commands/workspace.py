@@ -13,6 +13,7 @@ import envsmith
 from envsmith.errors import InputError, NegativeAnswer, Problem
 from envsmith.lock import Lock, lock_name
 from envsmith.lock import parse as parse_lock
+from envsmith.receipt import SCHEMA as RECEIPT_SCHEMA
 from envsmith.recipe import Env, Stack
 from envsmith.recipe import parse as parse_recipe
 
@@ -244,7 +245,8 @@ def read_receipt(directory: Path) -> Mapping[str, object] | None:
     except (OSError, ValueError, RecursionError):
         return None
     wanted = ("fingerprint", "stack", "env")
-    return data if isinstance(data, dict) and all(isinstance(data.get(key), str) for key in wanted) else None
+    ours = isinstance(data, dict) and data.get("envsmith-receipt") == RECEIPT_SCHEMA
+    return data if ours and all(isinstance(data.get(key), str) for key in wanted) else None
 
 
 def was_moved(directory: Path, receipt: Mapping[str, Any]) -> bool:

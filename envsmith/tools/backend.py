@@ -35,6 +35,9 @@ LEGACY_REQUIRES = ("setuptools>=40.8.0",)
 class CoreMetadata:
     """What a backend says about a tree."""
 
+    extras: frozenset[str] = frozenset()
+    """Canonical names of `Provides-Extra`."""
+
     name: str
     version: str
     requires: tuple[str, ...]
@@ -48,6 +51,8 @@ class Backend:
     tree: Path
     python: Path
     environ: Mapping[str, str]
+    version: str | None = None
+    """What a backend that asks git for its version is told instead: a work copy has no tags."""
 
     def requires(self, kind: Kind) -> tuple[str, ...]:
         """Requirements beyond the static ones that the backend wants for a build of this kind."""
@@ -73,7 +78,12 @@ class Backend:
         Raises:
             StepError: `backend-failed` with the end of what the backend said.
         """
-        return Path(self._guarded(f"build its {kind} wheel", lambda: self._builder().build(kind, out)))
+        return Path(
+            self._guarded(
+                "build its wheel" if kind == "wheel" else "build its editable wheel",
+                lambda: self._builder().build(kind, out),
+            )
+        )
 
     def _builder(self) -> ProjectBuilder:
         from build import BuildException, ProjectBuilder
@@ -101,7 +111,7 @@ class Backend:
                     code="backend-failed",
                     message=f"the build backend could not {what}",
                     where=str(self.tree),
-                    actual=str(error.exception)[-2000:],
+                    actual=_words(error.exception),
                 )
             ) from error
 
@@ -116,6 +126,9 @@ class Backend:
             PIP_CONFIG_FILE="/dev/null",
         )
         env["PATH"] = f"{self.python.parent}:{env.get('PATH', '')}"
+        if self.version is not None:
+            # Read by setuptools-scm, and by hatch-vcs and others that are built on it.
+            env["SETUPTOOLS_SCM_PRETEND_VERSION"] = self.version
         env.update(extra_environ or {})
         done: Completed = run(cmd, env=env, cwd=Path(cwd) if cwd else None, timeout_s=BUILD_TIMEOUT_S)
         if done.returncode != 0:
@@ -127,6 +140,13 @@ class Backend:
                     actual=done.tail(15),
                 )
             )
+
+
+def _words(error: BaseException) -> str:
+    """What the backend said: a problem of ours inside carries it, anything else is shown as it is."""
+    if isinstance(error, StepError):
+        return error.problems[0].actual or error.problems[0].message
+    return str(error)[-2000:]
 
 
 def static_requires(tree: Path) -> tuple[str, ...]:
@@ -156,6 +176,28 @@ def static_requires(tree: Path) -> tuple[str, ...]:
     return tuple(sorted(system.get("requires", LEGACY_REQUIRES))) if isinstance(system, dict) else LEGACY_REQUIRES
 
 
+#: Projects that make a version out of git tags, by canonical name.
+VERSION_FROM_TAGS = frozenset(
+    (
+        "setuptools-scm",
+        "hatch-vcs",
+        "vcs-versioning",
+        "flit-scm",
+        "setuptools-git-versioning",
+        "versioningit",
+        "dunamai",
+    )
+)
+
+
+def sdist_version(tree: Path) -> str | None:
+    """The version that the PKG-INFO of an unpacked sdist states."""
+    try:
+        return parse_metadata((tree / "PKG-INFO").read_bytes()).version or None
+    except OSError:
+        return None
+
+
 def parse_metadata(data: bytes) -> CoreMetadata:
     """Read core metadata leniently: a bad optional field of somebody else's package is no reason to stop."""
     from packaging.metadata import parse_email
@@ -167,6 +209,7 @@ def parse_metadata(data: bytes) -> CoreMetadata:
         version=raw.get("version", ""),
         requires=tuple(raw.get("requires_dist", ())),
         requires_python=raw.get("requires_python") or None,
+        extras=frozenset(str(canonicalize_name(extra)) for extra in raw.get("provides_extra", ())),
     )
 
 

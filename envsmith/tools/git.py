@@ -63,9 +63,11 @@ class _Said:
     err: str
 
     @property
-    def last(self) -> str:
+    def words(self) -> str:
+        """What git gave as the reason."""
         lines = self.err.strip().splitlines()
-        return without_secrets(lines[-1]) if lines else f"git ended with {self.returncode}"
+        first = next((line for line in lines if line.startswith(("fatal: ", "error: "))), lines[-1] if lines else "")
+        return without_secrets(first) or f"git ended with {self.returncode}"
 
 
 def version() -> str:
@@ -106,7 +108,7 @@ def mirror(source: str | Path, commit: str, dest: Path) -> None:
         shown = without_secrets(url)
         message = f"`{shown}` does not have commit {commit}"
         hint = "a fork or a shallow clone may lack it; check the commit, or name another place with `--source`"
-        raise SupplyError(Problem(code="commit-missing", message=message, where=shown, actual=exact.last, hint=hint))
+        raise SupplyError(Problem(code="commit-missing", message=message, where=shown, actual=exact.words, hint=hint))
     _ok(_git(dest, "update-ref", ref, commit), "update-ref")
 
 
@@ -319,8 +321,8 @@ def _named(repository: Path) -> list[str]:
 def _ok(said: _Said, what: str) -> _Said:
     if said.returncode != 0:
         if any(words in said.err for words in NO_ROOM):
-            raise SupplyError(Problem(code="disk-full", message=f"there is no room: `git {what}` said {said.last}"))
-        raise StepError(Problem(code="git-failed", message=f"`git {what}` failed: {said.last}"))
+            raise SupplyError(Problem(code="disk-full", message=f"there is no room: `git {what}` said {said.words}"))
+        raise StepError(Problem(code="git-failed", message=f"`git {what}` failed: {said.words}"))
     return said
 
 
@@ -343,7 +345,7 @@ def _reachable(url: str) -> None:
     said = _git(None, "ls-remote", "--quiet", "--", url)
     if said.returncode != 0:
         shown = without_secrets(url)
-        message = f"`{shown}` cannot be read: {said.last}"
+        message = f"`{shown}` cannot be read: {said.words}"
         hint = "check the network, or name another place with `--source` or a `[mirrors]` entry"
         raise SupplyError(Problem(code="source-unreachable", message=message, where=shown, hint=hint))
 
@@ -401,7 +403,7 @@ def _refused(name: str, data: bytes, said: _Said, applied: bool = False) -> Inpu
         return InputError(Problem(code="patch-already-applied", message=message, where=where, hint=hint))
     reasons = "; ".join(line.removeprefix("error: ") for line in said.err.splitlines() if line.startswith("error: "))
     hint = "the patch was made for another tree or another order of the series; make it anew for it"
-    message = f"`{name}` does not apply: {reasons or said.last}"
+    message = f"`{name}` does not apply: {reasons or said.words}"
     return InputError(Problem(code="patch-did-not-apply", message=message, where=where, hint=hint))
 
 

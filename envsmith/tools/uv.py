@@ -235,6 +235,15 @@ def _resolve_error(done: Completed) -> EnvsmithError:
     said = re.sub(r"\x1b\[[0-9;]*m", "", done.stderr).strip()
     said = without_secrets(said)
     first = next((line for line in said.splitlines() if line.strip()), "uv said nothing")
+    if re.search(r"\b(401|403)\b|Unauthorized|Forbidden", said):
+        return SupplyError(
+            Problem(
+                code="index-refused",
+                message="the package index refused to answer while resolving",
+                actual=" ".join(said.split())[:600],
+                hint="put user and password into ~/.netrc (or the file that NETRC names), or into the index URL",
+            )
+        )
     if "No solution found" in said or "no version of" in said or "was not found in the" in said:
         return InputError(Problem(code="unsatisfiable", message=_because(said), hint=_hint(said)))
     network = ("error sending request", "Failed to fetch", "connect", "dns error", "timed out", "disabled")

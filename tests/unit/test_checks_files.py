@@ -275,10 +275,16 @@ def test_what_pip_left_when_it_was_interrupted_is_one_finding(disk: Disk) -> Non
     assert (finding.kind, finding.subject) == ("leftover", f"{SITE}/~grammar")
 
 
-def test_the_receipt_and_source_trees_are_left_to_others(disk: Disk) -> None:
+def test_the_receipt_is_left_to_others(disk: Disk) -> None:
     disk.put("envsmith.json")
-    disk.put("src/verl/verl/__init__.py")
     assert _findings(disk) == []
+
+
+def test_work_copies_of_the_lock_are_left_to_others_and_no_other_folder(disk: Disk) -> None:
+    disk.put("src/verl/verl/__init__.py")
+    left = check_files(disk.manifest, disk.look(), elsewhere=("src/verl/",))
+    assert not [finding for finding in left if finding.subject.startswith("src/")]
+    assert [finding.kind for finding in _findings(disk)] == ["unowned-file"]
 
 
 def test_bytecode_that_python_wrote_beside_an_owned_source_is_silent(disk: Disk) -> None:
