@@ -56,14 +56,6 @@ def site_entries(
     return tuple(sorted(made, key=lambda entry: entry.path))
 
 
-def record_entry(listing: WheelListing, owner: str, content: bytes, python: str = "3.11") -> Entry:
-    """Return the entry of an installed RECORD that passed `check_record`; uv keeps the mode of the wheel's own one."""
-    info, _ = wheel_folders(listing)
-    own = next((member for member in listing.members if member.path == f"{info}/RECORD"), None)
-    path = f"{site_packages(python)}/{info}/RECORD"
-    return file_entry(path, content, owner, part="site", executable=own is not None and own.executable)
-
-
 def expected_console_script(python_path: str, module: str, attr: str) -> bytes:
     """Return the launcher that uv writes for the entry point `module:attr`."""
     module, attr = module.strip(), attr.split("[")[0].strip()

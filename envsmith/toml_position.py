@@ -6,12 +6,7 @@ accepted, so it checks nothing.
 
 from __future__ import annotations
 
-import sys
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from envsmith.toml_reader import read_toml
 
 KeyPath = tuple["str | int", ...]
 
@@ -175,4 +170,4 @@ class _Scanner:
 
 def _content(literal: str, mark: str) -> str:
     inner = literal[len(mark) : -len(mark)]
-    return str(tomllib.loads(f"key = {literal}")["key"]) if mark == '"' and "\\" in inner else inner
+    return str(read_toml(f"key = {literal}")["key"]) if mark == '"' and "\\" in inner else inner

@@ -12,15 +12,12 @@ import hashlib
 import io
 import os
 import shutil
-import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
 from envsmith.errors import Problem, SupplyError
 
@@ -68,16 +65,6 @@ def chunks(stream: io.RawIOBase) -> Iterator[memoryview]:
         yield buffer[:count]
 
 
-def sha256_many(
-    paths: Iterable[Path], *, jobs: int = 8, on_bytes: Callable[[int], None] | None = None
-) -> dict[Path, str]:
-    """Hash many files in threads (hashlib lets go of the GIL). `on_bytes` is called by one thread at a time."""
-    told = _one_at_a_time(on_bytes) if on_bytes else None
-    wanted = tuple(paths)
-    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-        return dict(zip(wanted, pool.map(lambda path: sha256_file(path, told), wanted), strict=True))
-
-
 def write_atomic(path: Path, data: bytes | str, mode: int = 0o644) -> None:
     """Write a file so that a reader, or a crash, sees the old content or the new, never a part of it."""
     content = data.encode() if isinstance(data, str) else data
@@ -112,23 +99,6 @@ def fsync_folder(folder: Path) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def copy_private(src: Path, dst: Path, mode: int | None = None) -> Literal["reflink", "copy"]:
-    """Make `dst` a file with the content of `src` on an inode of its own: an edit in one never shows in the other.
-
-    `mode` is that of `src` unless given. An existing `dst` is replaced, whole.
-    """
-    with filesystem(dst), src.open("rb", buffering=0) as source:
-        status = os.fstat(source.fileno())
-        dst.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_beside(dst) as (descriptor, temporary):
-            how: Literal["reflink", "copy"] = "reflink" if reflink(source.fileno(), descriptor) else "copy"
-            if how == "copy":
-                shutil.copyfile(src, temporary)  # in the kernel where it can (sendfile)
-            os.fchmod(descriptor, stat.S_IMODE(status.st_mode) if mode is None else mode)
-            temporary.replace(dst)
-    return how
 
 
 def reflink(source: int, target: int) -> bool:

@@ -28,6 +28,7 @@ from envsmith.tools.simple import Listed, parse_html, parse_json
 from envsmith.tools.store import Store
 from envsmith.tools.transport import Auth, SourceError, Temporary, Transport, refused, same_origin, split_auth
 from envsmith.tools.transport import without_secrets as without_secrets
+from envsmith.tools.uv import uv_binary
 
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
@@ -169,15 +170,8 @@ def index_urls(supply: Supply) -> tuple[str, ...]:
     """Return the indexes in the order they are asked; uv's default one is left out when offline."""
     first = supply.index_url
     if first is None:
-        first = "" if supply.offline else default_index_url(uv_path())
+        first = "" if supply.offline else default_index_url(uv_binary())
     return tuple(url for url in (first, *supply.extra_indexes) if url)
-
-
-def uv_path() -> Path:
-    """Return the uv that is pinned in our dependencies."""
-    from uv import find_uv_bin
-
-    return Path(find_uv_bin())
 
 
 @lru_cache(maxsize=8)

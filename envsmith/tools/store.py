@@ -96,17 +96,6 @@ class Store:
                 raise IntegrityError(_differs(path, sha256, actual))
             return self.commit(temporary, actual, name=name or path.name).name
 
-    def add_bytes(self, data: bytes, *, name: str | None = None) -> str:
-        """Bring bytes in and return their digest."""
-        sha256 = hashlib.sha256(data).hexdigest()
-        if self._has_verified(sha256):
-            return sha256
-        partial = self._made("partial")
-        room = filesystem(partial, needed_bytes=len(data))
-        with room, temporary_beside(partial / "x") as (descriptor, temporary):
-            _write_all(descriptor, memoryview(data))
-            return self.commit(temporary, sha256, name=name).name
-
     def partial(self, sha256: str) -> Path:
         """Return where a download of this blob grows; its folder exists. Write to it only under `lock`."""
         return self._made("partial") / f"{_checked(sha256)}.part"

@@ -18,10 +18,11 @@ import pytest
 
 from envsmith.errors import InputError, IntegrityError, SupplyError
 from envsmith.tools.download import download_all
-from envsmith.tools.index import Item, Supply, default_index_url, fetch_metadata, find_file, uv_path
+from envsmith.tools.index import Item, Supply, default_index_url, fetch_metadata, find_file
 from envsmith.tools.progress import Progress
 from envsmith.tools.store import Store
 from envsmith.tools.transport import SourceError, refuse_downgrade, split_auth, without_secrets
+from envsmith.tools.uv import uv_binary
 from tests.support.index import SimpleIndex, metadata_of, wait_until, write_folder_index
 from tests.support.wheels import make_wheel, sha256
 
@@ -189,7 +190,7 @@ def test_the_second_index_is_asked_when_the_first_lacks_the_file(
 
 
 def test_uvs_default_index_comes_out_of_uv_itself() -> None:
-    url = default_index_url(uv_path())
+    url = default_index_url(uv_binary())
     assert url.startswith("https://")
     assert url.endswith("/simple")
 

@@ -54,12 +54,6 @@ def test_a_blob_is_there_only_with_its_right_size(store: Store, wheel: Path) -> 
     assert not store.has(SHA256, len(CONTENT) + 1)
 
 
-def test_bytes_can_be_added(store: Store) -> None:
-    assert store.add_bytes(CONTENT, name="x.json") == SHA256
-    assert store.verify(SHA256).read_bytes() == CONTENT
-    assert list(store.blobs()) == [(SHA256, len(CONTENT))]
-
-
 def test_a_file_with_another_digest_than_promised_does_not_come_in(store: Store, wheel: Path) -> None:
     promised = hashlib.sha256(b"other").hexdigest()
     with pytest.raises(IntegrityError) as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envsmith.checks.files import check_files
-from envsmith.installed import check_record, expected_record_rows, record_entry, site_entries
+from envsmith.installed import check_record, expected_record_rows, site_entries
 from envsmith.manifest import Entry, Manifest, file_entry, link_entry, merge, portable_entries, site_packages
 from envsmith.observed import Observed, Seen
 from envsmith.report import Finding
@@ -122,4 +122,6 @@ def _wheel_entries(root: Path, wheel: Path) -> list[Entry]:
     text = (folder / "RECORD").read_bytes()
     rows = expected_record_rows(entries, owner, info=info, python=PYTHON)
     assert check_record(text.decode(), rows, "RECORD") == ()
-    return [*entries, record_entry(listing, owner, text, PYTHON)]
+    path = folder.relative_to(root) / "RECORD"
+    executable = bool((root / path).stat().st_mode & 0o111)
+    return [*entries, file_entry(str(path), text, owner, part="site", executable=executable)]

@@ -16,12 +16,10 @@ import pytest
 from envsmith.errors import SupplyError
 from envsmith.tools.files import (
     FileLock,
-    copy_private,
     filesystem,
     free_bytes,
     remove_tree,
     sha256_file,
-    sha256_many,
     write_atomic,
 )
 from tests.support.index import wait_until
@@ -44,23 +42,6 @@ def test_a_file_is_hashed_whole_and_its_bytes_are_counted(tmp_path: Path) -> Non
     assert sum(counted) == len(content)
 
 
-def test_many_files_are_hashed_each_under_its_own_path(tmp_path: Path) -> None:
-    paths = [tmp_path / str(number) for number in range(20)]
-    for path in paths:
-        path.write_text(path.name)
-    counted: list[int] = []
-    found = sha256_many(paths, jobs=4, on_bytes=counted.append)
-    assert found == {path: hashlib.sha256(path.name.encode()).hexdigest() for path in paths}
-    assert sum(counted) == sum(path.stat().st_size for path in paths)
-
-
-def test_a_missing_file_among_many_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SupplyError) as error:
-        sha256_many([tmp_path / "absent"])
-    assert code_of(error) == "file-missing"
-    assert "absent" in str(error.value)
-
-
 def test_an_atomic_write_makes_folders_sets_the_mode_and_leaves_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "x"
     write_atomic(path, "old")
@@ -78,27 +59,6 @@ def test_a_failed_atomic_write_keeps_the_old_file_and_removes_its_temporary(tmp_
     assert code_of(error) == "file-in-the-way"
     assert (target / "inside").is_dir()
     assert not [name for name in names(tmp_path) if name.startswith(".envsmith-")]
-
-
-def test_a_private_copy_has_an_inode_of_its_own_and_survives_an_edit_of_the_other(tmp_path: Path) -> None:
-    src, dst = tmp_path / "src", tmp_path / "deep" / "dst"
-    src.write_text("content")
-    src.chmod(0o755)
-    assert copy_private(src, dst) in ("reflink", "copy")
-    assert (dst.stat().st_ino, dst.stat().st_nlink) != (src.stat().st_ino, 2)
-    assert dst.stat().st_mode & 0o777 == 0o755
-    src.write_text("edited!")
-    assert dst.read_text() == "content"
-
-
-def test_a_private_copy_of_a_read_only_blob_can_be_made_writable_and_replaces_what_was_there(tmp_path: Path) -> None:
-    src, dst = tmp_path / "src", tmp_path / "dst"
-    src.write_text("content")
-    src.chmod(0o444)
-    dst.write_text("before")
-    copy_private(src, dst, mode=0o644)
-    assert dst.read_text() == "content"
-    assert dst.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_copy_to_a_full_disk_says_disk_full_with_the_room_there_is(tmp_path: Path) -> None:
