@@ -175,7 +175,7 @@ def verify(
     \b
     envsmith verify quickstart/worker          the default: no package code runs
     envsmith verify quickstart/worker --all    every byte, and real imports
-    envsmith verify ./some/venv                an env that another tool made
+    envsmith verify                            every env under the root
     """
     from envsmith.commands.verify import run as command
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -233,9 +234,22 @@ def _outcome(order: Order, state: str, report: str = "") -> _Outcome:
         text = f"{plan.env}: nothing to do ({where})"
     else:
         text = "\n".join(
-            filter(None, [report, f"{plan.env}: built {where}", f"try: envsmith run {plan.env} -- python -V"])
+            filter(
+                None,
+                [
+                    report,
+                    f"{plan.env}: built {where}",
+                    f"try: envsmith run {plan.env}{_root_option(order)} -- python -V",
+                ],
+            )
         )
     return _Outcome(data=data, text=text)
+
+
+def _root_option(order: Order) -> str:
+    """The option that names the root again, where the next command would look elsewhere without it."""
+    default = env_root(None, order.environ)
+    return "" if order.root == default else f" --root {shlex.quote(shown(order.root))}"
 
 
 def _unplanned(workspace: Workspace, env: str, stale: Problem) -> _Outcome:
