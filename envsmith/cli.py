@@ -33,9 +33,11 @@ class VerbGroup(click.Group):
         """Write two sections: everyday verbs in the order of use, then the rest."""
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
         rest = sorted(name for name in shown if name not in EVERYDAY)
-        for title, names in (("Everyday", [name for name in EVERYDAY if name in shown]), ("More", rest)):
-            with formatter.section(title):
-                formatter.write_dl([(name, shown[name].get_short_help_str(90)) for name in names])
+        everyday = [name for name in EVERYDAY if name in shown]
+        for title, names in (("Everyday", everyday), ("More" if everyday else "Commands", rest)):
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, shown[name].get_short_help_str(90)) for name in names])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -64,21 +66,21 @@ def shared_options(function: Function) -> Function:
     return function
 
 
-def verb(name: str, **settings: Any) -> Callable[[Function], click.Command]:
-    """Register a verb: the function returns a Result and never prints."""
+def verb(name: str, parent: click.Group | None = None, **settings: Any) -> Callable[[Function], click.Command]:
+    """Register a verb: the function returns a Result and never prints. `parent` is the group of a two-word verb."""
 
     def register(function: Function) -> click.Command:
         def call(as_json: bool, quiet: int, verbose: int, color: str | None, **arguments: Any) -> None:
             root = click.get_current_context().find_root()
             shared = root.ensure_object(dict)
             _settle(shared, as_json=as_json, quiet=quiet, verbose=verbose, color=color)
-            shared["command"] = name
+            shared["command"] = name if parent is None else f"{parent.name} {name}"
             shared["result"] = function(**arguments)
 
         call.__doc__ = function.__doc__
         # The parameters that click's decorators have hung on the function belong to the wrapper.
         call.__click_params__ = list(getattr(function, "__click_params__", []))  # type: ignore[attr-defined]
-        return group.command(name, **settings)(shared_options(call))
+        return (parent or group).command(name, **settings)(shared_options(call))
 
     return register
 
@@ -152,14 +154,12 @@ def build(
 @verb("verify")
 @click.argument("envs", nargs=-1, metavar="[ENV]...")
 @click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
-@click.option("--quick", is_flag=True, help="Only compare sizes, times and modes with the last full pass.")
+@click.option("--quick", is_flag=True, help="Compare sizes, times and modes with the last full pass; read little.")
 @click.option("--deep", is_flag=True, help="Read and hash every byte.")
 @click.option("--imports", is_flag=True, help="Really import the recipe's list in a launched process.")
 @click.option("--all", "everything", is_flag=True, help="All families and levels: what a build ends with.")
 @click.option("--only", "families", multiple=True, metavar="FAMILY", help="Only this family; may be given again.")
-@click.option(
-    "--lock", "lock_file", metavar="FILE", help="Compare with this lock instead of the one it was built from."
-)
+@click.option("--lock", "lock_file", metavar="FILE", help="Compare with this lock too.")
 def verify(
     envs: tuple[str, ...],
     root: str | None,
@@ -209,7 +209,7 @@ def run(env: str, command: tuple[str, ...], root: str | None, print_only: bool) 
     from envsmith.commands.run import run as command_run
 
     _linux_only("run")
-    return command_run(env, command, root=root, print_only=print_only, environ=os.environ)
+    return command_run(env, command, root=root, print_only=print_only, environ=os.environ, screen=_screen())
 
 
 @verb("lock")
@@ -254,13 +254,147 @@ def lock(
     )
 
 
+@verb("work")
+@click.argument("env", metavar="ENV")
+@click.argument("source", metavar="SOURCE")
+@click.option("-o", "--output", "out", metavar="DIR", help="Where the copy is made; a new or empty folder.")
+@click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
+@click.option("--forget", is_flag=True, help="Take the copy out of the env; its files stay.")
+def work(env: str, source: str, out: str | None, root: str | None, forget: bool) -> Result:
+    """Make a writable git copy of a source that `run` puts before the env's own.
+
+    \b
+    envsmith work a100/rl verl -o ../my-verl
+    envsmith work a100/rl verl --forget
+    """
+    from envsmith.commands.work import run as command
+
+    _linux_only("work")
+    return command(env, source, out=out, root=root, forget=forget, environ=os.environ)
+
+
 @verb("check")
 @click.argument("stack")
-def check(stack: str) -> Result:
-    """Check recipe, patches and lock freshness of STACK; no network, no writes."""
+@click.option("--env", "envs", multiple=True, metavar="E", help="Only this env; may be given again.")
+@click.option("--config", metavar="FILE", help="Judge this job: a LLaMA-Factory YAML file, or Hydra overrides of VERL.")
+def check(stack: str, envs: tuple[str, ...], config: str | None) -> Result:
+    """Check recipe, patches, lock freshness and rules of STACK; no network, no writes.
+
+    \b
+    envsmith check a100
+    envsmith check a100 --env sft --config train.yaml    a job, before it is started
+    """
     from envsmith.commands.check import run as command
 
-    return command(stack)
+    return command(stack, envs=envs, config=config, environ=os.environ)
+
+
+@group.group("patch", cls=VerbGroup, invoke_without_command=True, no_args_is_help=False)
+@shared_options
+@click.pass_context
+def patch(ctx: click.Context, as_json: bool, quiet: int, verbose: int, color: str | None) -> None:
+    """Make, move and check the patches of series."""
+    _settle(ctx.find_root().ensure_object(dict), as_json=as_json, quiet=quiet, verbose=verbose, color=color)
+    if ctx.invoked_subcommand is None:
+        raise click.UsageError(f"say which: {', '.join(patch.commands)}", ctx)
+
+
+@verb("new", parent=patch)
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "-o", "--output", "out", required=True, metavar="FILE", help="patches/PROJECT-BASE/NNNN-verb-object.patch"
+)
+@click.option("--series", required=True, metavar="FILE", help="The series beside it that gets the entry.")
+@click.option("--description", multiple=True, metavar="TEXT", help="What it does; again for symptom and cause.")
+@click.option("--seen-as", default="", metavar="TEXT", help="The message that one would search for.")
+@click.option("--origin", default="", metavar="TEXT", help="Who wrote it, or where it was taken from.")
+@click.option("--forwarded", default="no", metavar="TEXT", help="Where it was sent [default: no].")
+@click.option("--bug", default="", metavar="URL", help="An address that describes the fault.")
+@click.option("--layer", metavar="LAYER", help="device, fix or research; for a series that is new.")
+@click.option("--base", metavar="BASE", help="Full commit or name==version; work copies of `envsmith work` know it.")
+@click.option("--since", metavar="COMMIT", help="Where the change begins [default: the last patch, the copy, HEAD].")
+@click.option("--context", type=click.IntRange(1, 100), metavar="N", help="Lines around a change [default: 3].")
+def patch_new(
+    directory: str,
+    out: str,
+    series: str,
+    description: tuple[str, ...],
+    seen_as: str,
+    origin: str,
+    forwarded: str,
+    bug: str,
+    layer: str | None,
+    base: str | None,
+    since: str | None,
+    context: int | None,
+) -> Result:
+    """Turn the edits of the work copy DIR into a patch, and list it in a series.
+
+    \b
+    envsmith patch new ../my-verl -o patches/verl-1bf9d2d/0003-log-rewards.patch --series mine.series \\
+        --layer research --description "log rewards" --seen-as "no rewards in the log" --origin "me"
+    """
+    from envsmith.commands.patch_new import Words
+    from envsmith.commands.patch_new import run as command
+
+    words = Words(description="\n".join(description), seen_as=seen_as, origin=origin, forwarded=forwarded, bug=bug)
+    return command(
+        directory,
+        out=out,
+        series=series,
+        layer=layer,
+        base=base,
+        since=since,
+        context=context,
+        words=words,
+        environ=os.environ,
+    )
+
+
+@verb("refresh", parent=patch)
+@click.argument("series", metavar="SERIES")
+@click.option("--onto", required=True, metavar="BASE", help="The new tree: a full commit, or name==version.")
+@click.option("--source", required=True, metavar="PATH", help="The repository that has it, or the sdist.")
+@click.option("-o", "--output", "out", metavar="DIR", help="The new folder [default: PROJECT-BASE beside the old one].")
+def patch_refresh(series: str, onto: str, source: str, out: str | None) -> Result:
+    """Try a series on another tree and say which hunk does not apply; write it anew when all do.
+
+    \b
+    envsmith patch refresh patches/verl-1bf9d2d/a100.series --onto COMMIT --source ../verl
+    """
+    from envsmith.commands.patch_refresh import run as command
+
+    return command(series, onto=onto, source=source, out=out, environ=os.environ)
+
+
+@verb("check", parent=patch)
+@click.argument("series", nargs=-1, metavar="[SERIES]...")
+@click.option("--source", "sources", multiple=True, metavar="N=PATH", help="Apply series below N-… to this source.")
+def patch_check(series: tuple[str, ...], sources: tuple[str, ...]) -> Result:
+    """Check every series and patch below patches/: headers, order, orphans, duplicates, and that they apply.
+
+    \b
+    envsmith patch check
+    envsmith patch check --source verl=../verl
+    """
+    from envsmith.commands.patch_check import run as command
+
+    return command(series, sources=sources, environ=os.environ)
+
+
+@verb("diff")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+def diff(a: str, b: str) -> Result:
+    """Say in what two locks differ; each is a lock file, `stack/env`, or the path of a built env.
+
+    \b
+    envsmith diff a100/rl gpu/rl
+    envsmith diff old.toml stacks/pylock.a100-rl.toml --json
+    """
+    from envsmith.commands.diff import run as command
+
+    return command(a, b)
 
 
 @verb("schema")

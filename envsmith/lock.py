@@ -136,6 +136,18 @@ class Conflict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LockedBase:
+    """A package of the vendor's base that the env uses or must leave unchanged. It is never downloaded."""
+
+    name: str
+    version: str | None
+    """The full version, local part included; None where only its presence is known."""
+    protected: bool
+    files: str | None
+    """Digest over its installed files, where the snapshot has it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LockedAsset:
     """A file that travels with the env."""
 
@@ -162,6 +174,9 @@ class Lock:
     patched: tuple[PatchedWheel, ...] = ()
     build_requires: tuple[Wheel, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
+    base: tuple[LockedBase, ...] = ()
+    snapshot: str | None = None
+    """Digest of the snapshot's interpreter and packages, for an env over a base."""
     assets: tuple[LockedAsset, ...] = ()
     extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Extras that were asked for, by package: they decide which requirements are active."""
@@ -233,6 +248,7 @@ def render(lock: Lock) -> str:
         "recipe": lock.recipe_digest,
         "uv": lock.uv,
         "exclude-newer": lock.exclude_newer,
+        "snapshot": lock.snapshot,
         "target": {"python": lock.target.python, "arch": lock.target.arch, "glibc": lock.target.glibc},
         "extras": {name: list(extras) for name, extras in sorted(lock.extras.items()) if extras},
     }
@@ -254,6 +270,7 @@ def _tables(lock: Lock) -> Iterable[tuple[str, tuple[Any, ...]]]:
         ("built", lock.built),
         ("patched", lock.patched),
         ("build-requires", lock.build_requires),
+        ("base", lock.base),
         ("conflicts", lock.conflicts),
         ("assets", lock.assets),
     )
@@ -346,10 +363,21 @@ def _lock(data: dict[str, Any]) -> Lock:
         patched=tuple(_patched(entry) for entry in tool.get("patched", [])),
         build_requires=tuple(_wheel(entry) for entry in tool.get("build-requires", [])),
         conflicts=tuple(_conflict(entry) for entry in tool.get("conflicts", [])),
+        snapshot=_optional_text(tool.get("snapshot")),
+        base=tuple(_base(entry) for entry in tool.get("base", [])),
         assets=tuple(
             LockedAsset(name=_text(e["name"]), path=_text(e["path"]), sha256=_sha256(e["sha256"]))
             for e in tool.get("assets", [])
         ),
+    )
+
+
+def _base(entry: dict[str, Any]) -> LockedBase:
+    return LockedBase(
+        name=_text(entry["name"]),
+        version=_optional_text(entry.get("version")),
+        protected=_truth(entry["protected"]),
+        files=_optional_text(entry.get("files")),
     )
 
 

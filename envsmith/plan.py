@@ -126,11 +126,11 @@ class VerifyEnv:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyAgain:
-    """Verify an env that stands, because the recipe asks for other things now."""
+    """Verify an env that stands: before it becomes current again, or because the recipe asks for other things now."""
 
     def describe(self) -> str:
         """One line for people."""
-        return "verify again: the recipe's verify table has changed"
+        return "verify the env that stands, by the recipe's present verify table"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,9 +191,10 @@ def make_plan(
     name = f"{lock.stack}/{lock.env}"
     switch = SwitchCurrent(directory=directory.rpartition("/")[2])
     if complete:
-        again: tuple[Step, ...] = () if verified else (VerifyAgain(), WriteReceipt())
-        switched: tuple[Step, ...] = () if current else (switch,)
-        return Plan(env=name, directory=directory, fingerprint=fingerprint, steps=again + switched)
+        again: list[Step] = [] if verified and current else [VerifyAgain()]
+        again += [] if verified else [WriteReceipt()]
+        again += [] if current else [switch]
+        return Plan(env=name, directory=directory, fingerprint=fingerprint, steps=tuple(again))
     missing = tuple(entry for entry in lock.downloads() if entry[1].sha256 not in stored)
     steps: list[Step] = [Obtain(files=missing)] if missing else []
     steps += [BuildSdist(wheel=wheel) for wheel in lock.built if wheel.sha256 not in stored]

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+#: What a hint says where an env has to be built again; whoever reports it fills in which one.
+REBUILD = "`envsmith build --rebuild`"
+
 
 class Severity(str, Enum):
     """How much a finding matters: only an error makes the answer no."""

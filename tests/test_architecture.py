@@ -13,9 +13,9 @@ PACKAGE = Path(__file__).parent.parent / "envsmith"
 #: Rows from the bottom to the top; a module may import its own row and those below it.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("errors", "toml_position", "toml_reader", "__init__"),
-    ("host", "launch", "report", "target", "data", "observed", "patchbody"),
+    ("host", "launch", "report", "target", "data", "observed", "patchbody", "hunks"),
     ("recipe", "series", "lock", "conflicts", "wheelfile", "manifest", "installed", "receipt"),
-    ("plan", "facts", "checks", "symptoms"),
+    ("plan", "facts", "lockdiff", "checks", "symptoms", "rules", "jobconfig"),
     ("tools", "probe"),
     ("commands", "execute", "rungs"),
     ("cli", "__main__"),
@@ -39,7 +39,8 @@ DOORS = {
     "click": {"cli.py"},
     "rich": {"commands/screen.py", "cli.py"},
     "pynvml": {"tools/device.py"},
-    "pydantic": {"recipe.py"},
+    "yaml": {"jobconfig.py"},
+    "pydantic": {"recipe.py", "host.py"},
 }
 NEVER = {"torch", "ray", "vllm"}
 

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from envsmith.conflicts import Acceptance, Declaration, Violation, judge, violations
 from envsmith.facts import Facts
 from envsmith.lock import Lock
-from envsmith.report import Finding, Severity
+from envsmith.report import REBUILD, Finding, Severity
 
 FAMILY = "conflicts"
 
@@ -114,5 +114,5 @@ def _finding(kind: str, subject: str, message: str, expected: str, actual: str) 
         message=message,
         expected=expected,
         actual=actual,
-        hint="build the environment again from its lock",
+        hint=f"build it again with {REBUILD}",
     )

@@ -14,12 +14,12 @@ from itertools import chain
 from envsmith.checks.unowned import header_problem, judge_bytecode, judge_unowned, source_of
 from envsmith.manifest import Content, Entry, Kind, Manifest, import_base
 from envsmith.observed import Observed, Seen
-from envsmith.report import Finding, Severity
+from envsmith.report import REBUILD, Finding, Severity
 
 FAMILY = "files"
 #: Findings of one kind and owner that are printed one by one; the rest is counted.
 SHOWN = 10
-REBUILD = "build it again with `envsmith build --rebuild`: an environment is not repaired in place"
+HINT = f"build it again with {REBUILD}: an environment is not repaired in place"
 
 #: What other families judge or what comes after the manifest: receipt, sources, and the empty lock file of any uv call.
 JUDGED_ELSEWHERE = ("envsmith.json", ".lock")
@@ -105,14 +105,14 @@ def _missing(entries: list[Entry], seen: Mapping[str, Seen]) -> Iterator[Finding
             continue  # the whole distribution is gone: `half-env` names it
         note = _namespace_note(group, seen)
         if len(group) == 1:
-            yield _error("file-missing", group[0].path, f"a file of {owner} is gone{note}", hint=REBUILD)
+            yield _error("file-missing", group[0].path, f"a file of {owner} is gone{note}", hint=HINT)
             continue
         names = ", ".join(_short(entry.path) for entry in group[:3]) + (", …" if len(group) > 3 else "")
         yield _error(
             "record-missing-files",
             owner,
             f"{len(group):,} files of {owner} are gone: {names}{note}",
-            hint="another distribution that had files of the same names may have been uninstalled; " + REBUILD,
+            hint="another distribution that had files of the same names may have been uninstalled; " + HINT,
         )
 
 
@@ -219,7 +219,7 @@ def _content_differs(entry: Entry, item: Seen, digest: str | None) -> Finding | 
         return None
     wanted = " or ".join(f"sha256:{content.sha256[:12]}" for content in entry.contents)
     return _error(
-        "file-changed", entry.path, f"a file of {entry.owner} was changed", expected=wanted, actual=actual, hint=REBUILD
+        "file-changed", entry.path, f"a file of {entry.owner} was changed", expected=wanted, actual=actual, hint=HINT
     )
 
 

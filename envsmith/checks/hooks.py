@@ -7,7 +7,7 @@ from typing import Final
 
 from envsmith.checks.expected import Expected, from_library, within
 from envsmith.facts import Customize, Facts, PthFile
-from envsmith.report import Finding, Severity
+from envsmith.report import REBUILD, Finding, Severity
 
 FAMILY: Final = "hooks"
 #: Variables that change what is imported or loaded, and how.
@@ -54,7 +54,7 @@ def check_pth_files(expected: Expected, facts: Facts) -> Iterator[Finding]:
             message=_pth_message(pth, known),
             expected=known,
             actual=pth.sha256 if known else None,
-            hint="remove it" if known is None else "build the environment anew",
+            hint="remove it" if known is None else f"build it again with {REBUILD}",
         )
 
 
@@ -84,7 +84,7 @@ def check_customize(expected: Expected, facts: Facts) -> Iterator[Finding]:
             message=_customize_message(customize, known),
             expected=known,
             actual=customize.sha256 if known else None,
-            hint="build the environment anew"
+            hint=f"build it again with {REBUILD}"
             if known
             else "remove it; one that belongs to the base interpreter must be recorded at build time",
         )

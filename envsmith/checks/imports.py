@@ -8,7 +8,7 @@ from typing import Final
 
 from envsmith.checks.expected import Expected, ImportRoot, from_library, way_in, within
 from envsmith.facts import Facts, Module, PathEntry
-from envsmith.report import Finding, Severity
+from envsmith.report import REBUILD, Finding, Severity
 
 FAMILY: Final = "imports"
 RANK: Final = {"package": 0, "extension": 1, "module": 2}
@@ -159,7 +159,7 @@ def check_origins(expected: Expected, facts: Facts) -> Iterator[Finding]:
                 name,
                 f"`import {name}` would find nothing{said}",
                 expected=_wanted(roots, directories),
-                hint="files were deleted: build the environment anew",
+                hint=f"files were deleted: build it again with {REBUILD}",
             )
         elif directories is not None:
             yield from _judge_work_copy(name, module, directories, facts)
@@ -190,7 +190,7 @@ def _judge_module(
             f"`{name}` lost its `__init__` file and imports as an empty namespace package",
             _wanted(roots, None),
             ", ".join(module.locations),
-            "another package that owned the same files was removed: build anew, do not reinstall on top",
+            f"another owner of its files was removed: build it again with {REBUILD}, do not reinstall on top",
         )
     elif module.origin is None or expected.relative(module.origin) not in _winners(real):
         actual = module.origin or module.kind

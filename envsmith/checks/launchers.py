@@ -9,7 +9,7 @@ from typing import Final
 
 from envsmith.checks.expected import Expected
 from envsmith.facts import Facts, Launcher
-from envsmith.report import Finding, Severity
+from envsmith.report import REBUILD, Finding, Severity
 
 FAMILY: Final = "launchers"
 
@@ -64,7 +64,7 @@ def _judge_interpreter(name: str, launcher: Launcher, bin_dir: str) -> Iterator[
     else:
         actual = interpreter if launcher.interpreter_exists else f"{interpreter}, which does not exist"
     message = f"`{name}` is the environment's own script, but another Python would run it"
-    hint = "the environment was moved or the script changed: build the environment anew"
+    hint = f"the environment was moved or the script changed: build it again with {REBUILD}"
     yield _finding("launcher-wrong-interpreter", name, message, f"{bin_dir}/python", actual, hint)
 
 

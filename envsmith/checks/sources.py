@@ -9,8 +9,11 @@ from envsmith.report import Finding, Severity
 
 FAMILY = "sources"
 SHOWN = 10
+#: How a command in a hint begins; whoever reports it fills in which env.
+WORK = "`envsmith work ENV "
 WORK_HINT = (
-    "keep changes to {name} as a patch of a series (docs/patches.md); `envsmith build --rebuild` builds it again"
+    f"edit a copy ({WORK}{{name}} -o DIR`) and keep changes as a patch (`envsmith patch new`); "
+    "`envsmith build --rebuild` builds it again"
 )
 
 #: Untracked files that change what is imported; data and logs that a run leaves do not.
@@ -41,6 +44,43 @@ class SourceState:
     """Those of them that are links: a link to a folder can be imported whatever its name."""
     allowed: frozenset[str] = frozenset()
     """Untracked paths that the manifest lists: what the build backend left."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobLayer:
+    """A work copy that somebody edits, put before the env's own source."""
+
+    source: str
+    directory: str
+    present: bool
+    head: str | None = None
+    """Commit of its HEAD; None when it is no git work copy any more."""
+    changed: tuple[str, ...] | None = None
+    """Paths that differ from the locked tree; None when git cannot compare them."""
+
+
+def check_job_layers(layers: Iterable[JobLayer]) -> Iterator[Finding]:
+    """Name the work copies that stand before the env's sources. They are meant, so none of this is drift."""
+    for layer in sorted(layers, key=lambda layer: layer.source):
+        answers = f"imports of `{layer.source}` are answered by the work copy `{layer.directory}`, {_state(layer)}"
+        gone = f"the work copy `{layer.directory}` has gone: the env's own source is used"
+        yield Finding(
+            check=FAMILY,
+            kind="job-layer" if layer.present else "job-layer-missing",
+            severity=Severity.NOTE if layer.present else Severity.WARNING,
+            subject=layer.source,
+            message=answers if layer.present else gone,
+            hint=f"{WORK}{layer.source} --forget` takes it out",
+        )
+
+
+def _state(layer: JobLayer) -> str:
+    if layer.head is None or layer.changed is None:
+        return "which git cannot compare with the locked tree"
+    head = f"HEAD {layer.head[:12]}"
+    if not layer.changed:
+        return f"{head}, which holds the locked tree"
+    return f"{head}, which differs from the locked tree: {_listed(layer.changed)}"
 
 
 def check_sources(states: Iterable[SourceState]) -> Iterator[Finding]:

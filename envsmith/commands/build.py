@@ -19,11 +19,11 @@ from envsmith.commands.screen import Screen
 from envsmith.commands.sources import Origin
 from envsmith.commands.supplies import Supplies, open_supplies, require_git_sources
 from envsmith.commands.verify import report_text
-from envsmith.commands.workspace import Workspace, env_root, open_stack, read_lock, shown
+from envsmith.commands.workspace import Workspace, env_root, git_place, open_stack, read_lock, shown
 from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
 from envsmith.execute import Order, VerificationFailed, execute
 from envsmith.lock import Lock, fingerprint
-from envsmith.plan import Plan, make_plan
+from envsmith.plan import CreateVenv, Plan, make_plan
 from envsmith.tools.files import remove_tree
 from envsmith.tools.interpreter import interpreter_digest
 from envsmith.tools.journal import Journal
@@ -74,6 +74,23 @@ def _require_usable(root: Path) -> None:
         )
 
 
+def refuse_base(workspace: Workspace, env: str) -> None:
+    """Say plainly what this version locks but does not build yet, instead of making a wrong env.
+
+    Raises:
+        InputError: `base-unsupported`.
+    """
+    if workspace.stack.env[env].base is not None:
+        raise InputError(
+            Problem(
+                code="base-unsupported",
+                message="this version of envsmith locks envs over a vendor base, but does not build them yet",
+                where=f"{shown(workspace.path)}:env.{env}.base",
+                hint="`envsmith lock` and `envsmith check` work on it",
+            )
+        )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Wishes:
     locked: bool
@@ -88,6 +105,7 @@ class _Outcome:
 
 
 def _build_one(workspace: Workspace, env: str, root: Path, supplies: Supplies, wishes: _Wishes) -> _Outcome:
+    refuse_base(workspace, env)
     stale = staleness(workspace, env)
     if stale is not None:
         if wishes.locked:
@@ -163,7 +181,12 @@ def _stored(lock: Lock, supplies: Supplies) -> set[str]:
 def _origins(workspace: Workspace, env: str, lock: Lock) -> dict[str, Origin]:
     recipe = workspace.stack.env[env].source
     return {
-        source.name: Origin(name=source.name, git=recipe[source.name].git, commit=source.commit, sdist=source.sdist)
+        source.name: Origin(
+            name=source.name,
+            git=git_place(workspace, recipe[source.name].git),
+            commit=source.commit,
+            sdist=source.sdist,
+        )
         for source in lock.sources
     }
 
@@ -197,7 +220,8 @@ def _execute(order: Order, supplies: Supplies) -> _Outcome:
         error.log = error.log or str(journal.path)
         raise
     report = report_text(examination) if examination else ""
-    return _outcome(order, "built", report)
+    built = any(isinstance(step, CreateVenv) for step in order.plan.steps)
+    return _outcome(order, "built" if built else "verified", report)
 
 
 def _logged(order: Order, supplies: Supplies, journal: Journal) -> Examination | None:
@@ -206,8 +230,9 @@ def _logged(order: Order, supplies: Supplies, journal: Journal) -> Examination |
 
 
 def _is_cache_suspect(failure: VerificationFailed) -> bool:
-    changed = {"file-changed", "unowned-file", "unowned-module", "file-missing", "record-missing-files"}
-    return any(finding.check == "files" and finding.kind in changed for finding in failure.examination.report.findings)
+    kinds = {"file-changed", "unowned-file", "unowned-module", "file-missing"}
+    findings = (finding for finding in failure.examination.report.findings if finding.check == "files")
+    return any(f.kind == "record-missing-files" or (f.kind in kinds and f.subject.startswith("lib/")) for f in findings)
 
 
 def _log_path(order: Order) -> Path:
@@ -233,16 +258,9 @@ def _outcome(order: Order, state: str, report: str = "") -> _Outcome:
     elif state == "unchanged":
         text = f"{plan.env}: nothing to do ({where})"
     else:
-        text = "\n".join(
-            filter(
-                None,
-                [
-                    report,
-                    f"{plan.env}: built {where}",
-                    f"try: envsmith run {plan.env}{_root_option(order)} -- python -V",
-                ],
-            )
-        )
+        words = "built" if state == "built" else "nothing built, current is"
+        tried = f"try: envsmith run {plan.env}{_root_option(order)} -- python -V"
+        text = "\n".join(filter(None, [report, f"{plan.env}: {words} {where}", tried]))
     return _Outcome(data=data, text=text)
 
 

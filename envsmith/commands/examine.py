@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,8 +17,10 @@ from envsmith.checks.files import JUDGED_ELSEWHERE, check_files
 from envsmith.checks.hooks import check_hooks
 from envsmith.checks.imports import check_imports
 from envsmith.checks.launchers import check_launchers
-from envsmith.checks.sources import SourceState, check_sources
+from envsmith.checks.sources import WORK, SourceState, check_job_layers, check_sources
 from envsmith.commands.launching import process_environment, resolved, table_from
+from envsmith.commands.workcopies import WorkCopy, job_layers, work_dirs
+from envsmith.commands.workspace import env_root, shown
 from envsmith.errors import EnvsmithError, SupplyError
 from envsmith.facts import Facts
 from envsmith.lock import Lock
@@ -25,7 +28,7 @@ from envsmith.manifest import Entry, Kind, Manifest, Root, site_packages
 from envsmith.observed import Observed, Seen
 from envsmith.probe import Request, probe
 from envsmith.receipt import Receipt
-from envsmith.report import Finding, Report, Severity, ordered
+from envsmith.report import REBUILD, Finding, Report, Severity, ordered
 from envsmith.tools.gittree import tree_on_disk
 from envsmith.tools.process import scrubbed
 from envsmith.tools.progress import Progress
@@ -50,6 +53,8 @@ class Subject:
     """Where its stat index lies."""
     finished: bool = True
     """False while a build is still on its way to the receipt."""
+    work: tuple[WorkCopy, ...] = ()
+    """Writable copies of its sources that `run` puts first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,10 +94,24 @@ def examine(
         findings += _files(subject, depth, examination, progress)
     if "sources" in depth.families:
         findings += check_sources(_source_states(subject))
+        findings += check_job_layers(job_layers(subject.work, subject.lock))
     if _needs_probe(depth.families):
         findings += _processes(subject, depth, environ, examination)
-    examination.report = Report(subject=subject.name, families=depth.families, findings=ordered(_unique(findings)))
+    named = _with_commands(findings, subject, environ)
+    examination.report = Report(subject=subject.name, families=depth.families, findings=ordered(_unique(named)))
     return examination
+
+
+def _with_commands(findings: Iterable[Finding], subject: Subject, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Name this env in the commands of hints, so that they can be typed as they stand."""
+    receipt = subject.receipt
+    root = Path(receipt.root)
+    option = "" if root == env_root(None, environ) else f" --root {shlex.quote(shown(root))}"
+    build = f"`envsmith build {receipt.stack} --env {receipt.env}{option} --rebuild`"
+    work = f"`envsmith work {receipt.stack}/{receipt.env}{option} "
+    for finding in findings:
+        hint = (finding.hint or "").replace(REBUILD, build).replace(WORK, work)
+        yield replace(finding, hint=hint or None)
 
 
 def _unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -132,8 +151,13 @@ def _files(subject: Subject, depth: Depth, examination: Examination, progress: P
         receipt=subject.finished,
         distributions=distributions,
         allow_changed=tuple(subject.receipt.verify["allow-changed"]),
-        elsewhere=(*JUDGED_ELSEWHERE, *(f"src/{s.name}/" for s in subject.lock.sources if s.install == "editable")),
+        elsewhere=(*JUDGED_ELSEWHERE, *_work_copies(subject.lock)),
     )
+
+
+def _work_copies(lock: Lock) -> tuple[str, ...]:
+    """What `sources` judges: editable work copies; of one that a wheel was made of, its git folder is nobody's."""
+    return tuple(f"src/{s.name}/" if s.install == "editable" else f"src/{s.name}/.git/" for s in lock.sources)
 
 
 def _renew(path: Path, index: StatIndex, observed: Observed) -> None:
@@ -193,7 +217,7 @@ def _processes(
 ) -> Iterator[Finding]:
     expected = expectation(subject)
     python = subject.directory / "bin" / "python"
-    launch = resolved(table_from(subject.receipt.launch), subject.directory, environ)
+    launch = resolved(table_from(subject.receipt.launch), subject.directory, environ, work_dirs(subject.work))
     environment = process_environment(launch, environ)
     names = tuple(sorted({*expected.roots, *expected.editable}))
     request = Request(
@@ -222,7 +246,7 @@ def _unprobed(error: EnvsmithError) -> Iterator[Finding]:
             message=problem.message,
             expected=problem.expected,
             actual=problem.actual,
-            hint=problem.hint or "build the environment again",
+            hint=problem.hint or f"build it again with {REBUILD}",
         )
 
 
@@ -242,8 +266,14 @@ def _real_imports(
 ) -> Iterator[Finding]:
     """Import the recipe's list in one process whose home is thrown away: packages write caches there."""
     verify = subject.receipt.verify
+    copies = tuple(folder for folders in expected.editable.values() for folder in folders)
     wanted = replace(
-        expected, imports=tuple(verify["imports"]), attributes=tuple(verify["attributes"]), roots={}, editable={}
+        expected,
+        imports=tuple(verify["imports"]),
+        attributes=tuple(verify["attributes"]),
+        allow_outside=(*expected.allow_outside, *copies),
+        roots={},
+        editable={},
     )
     with tempfile.TemporaryDirectory(prefix="envsmith-imports-") as home:
         throwaway = {
@@ -299,7 +329,8 @@ def expectation(subject: Subject) -> Expected:
         roots=_import_roots(subject, python),
         editable={
             name: tuple(f"{env_dir}/{folder}" for folder in folders) for name, folders in verify["editable"].items()
-        },
+        }
+        | {name: folders for copy in subject.work if copy.present for name, folders in copy.answers().items()},
         launchers=tuple(verify["launchers"]),
         allow_outside=tuple(verify["allow-outside"]),
         hooks={**_hooks(subject.manifest), **verify["base-hooks"]},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+
 from packaging.utils import canonicalize_name
 
 from envsmith.commands.patchfiles import read_patches
+from envsmith.commands.snapshots import read_snapshot
 from envsmith.commands.workspace import Workspace, read_lock, shown
 from envsmith.errors import Problem
 from envsmith.lock import Lock, LockedSeries
@@ -18,7 +21,7 @@ def staleness(workspace: Workspace, env: str) -> Problem | None:
     """
     path = workspace.lock_path(env)
     present = read_lock(workspace, env)
-    hint = f"run `envsmith lock {workspace.stack.stack.name} --env {env}`"
+    hint = f"run `envsmith lock {shlex.quote(workspace.named or workspace.stack.stack.name)} --env {env}`"
     if present is None:
         return Problem(code="lock-missing", message=f"the env `{env}` has no lock yet", where=shown(path), hint=hint)
     lock = present[0]
@@ -45,6 +48,14 @@ def staleness(workspace: Workspace, env: str) -> Problem | None:
         return Problem(
             code="lock-stale",
             message="the lock names other sources or patched wheels than the recipe",
+            where=shown(path),
+            hint=hint,
+        )
+    snapshot = read_snapshot(workspace, env)
+    if (snapshot.digest() if snapshot else None) != lock.snapshot:
+        return Problem(
+            code="lock-stale",
+            message="the snapshot of the base has changed since the lock was made",
             where=shown(path),
             hint=hint,
         )

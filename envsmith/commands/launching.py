@@ -44,9 +44,11 @@ def table_from(data: Mapping[str, Any]) -> LaunchTable:
     )
 
 
-def resolved(table: LaunchTable, env_dir: Path, environ: Mapping[str, str]) -> LaunchEnvironment:
-    """Fill the table in for an env directory on this machine."""
-    return resolve(table, env_dir=str(env_dir), scratch=scratch_folder(environ))
+def resolved(
+    table: LaunchTable, env_dir: Path, environ: Mapping[str, str], work_dirs: tuple[str, ...] = ()
+) -> LaunchEnvironment:
+    """Fill the table in for an env directory on this machine; `work_dirs` come first on PYTHONPATH."""
+    return resolve(table, env_dir=str(env_dir), scratch=scratch_folder(environ), work_dirs=work_dirs)
 
 
 def process_environment(launch: LaunchEnvironment, environ: Mapping[str, str]) -> dict[str, str]:

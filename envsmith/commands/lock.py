@@ -162,7 +162,11 @@ def _sentence(row: Mapping[str, object]) -> str:
     state = "written" if row["changed"] else "unchanged"
     size = row["bytes"]
     assert isinstance(size, int)
-    return f"{row['env']}: {row['packages']} packages, {megabytes(size)}, {row['path']} {state}"
+    sources, conflicts = row["sources"], row["conflicts"]
+    assert isinstance(sources, dict) and isinstance(conflicts, list)
+    more = f", {len(sources)} source{'s' if len(sources) > 1 else ''}" if sources else ""
+    kept = f", {len(conflicts)} accepted conflict{'s' if len(conflicts) > 1 else ''}" if conflicts else ""
+    return f"{row['env']}: {row['packages']} packages{more}, {megabytes(size)}{kept}, {row['path']} {state}"
 
 
 def _check(workspace: Workspace, envs: tuple[str, ...]) -> Result:

@@ -5,6 +5,7 @@ uv resolves for the recipe's target, on any machine; everything that uv leaves o
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -18,16 +19,19 @@ from packaging.version import Version
 from envsmith.commands.assets import read_assets
 from envsmith.commands.declared import declared
 from envsmith.commands.patchfiles import read_patches
+from envsmith.commands.snapshots import read_snapshot
 from envsmith.commands.sources import Origin, backend, build_environment, build_wheel, export, unpack_to_work_copy
 from envsmith.commands.supplies import Supplies
-from envsmith.commands.workspace import Workspace, shown
+from envsmith.commands.workspace import Workspace, git_place, shown
 from envsmith.conflicts import Acceptance, Declaration, Verdict, active_extras, judge, violations
 from envsmith.errors import InputError, Problem, StepError, SupplyError
+from envsmith.host import protected_names
 from envsmith.lock import (
     BuiltWheel,
     Conflict,
     File,
     Lock,
+    LockedBase,
     LockedSource,
     PatchedWheel,
     Wheel,
@@ -46,6 +50,7 @@ from envsmith.tools.backend import (
 from envsmith.tools.candidates import complete, find_sdist
 from envsmith.tools.download import download_all
 from envsmith.tools.index import Item
+from envsmith.tools.stand_in import write_stand_in
 from envsmith.tools.uv import Candidate, Resolution, ResolvedPackage, uv_version
 
 
@@ -74,6 +79,7 @@ class Locker:
         self.build_requires: dict[str, Wheel] = {}
         self.locations: dict[str, str] = {}
         self.warnings: list[Problem] = []
+        self.snapshot = read_snapshot(workspace, env_name)
 
     def make(self) -> Locked:
         """Make the lock.
@@ -81,10 +87,9 @@ class Locker:
         Raises:
             InputError: `unsatisfiable`, `no-wheel-fits` and what patches and sources say.
         """
-        refuse_base(self.workspace, self.env_name)
         sources = tuple(self._source(name, source) for name, source in self.env.source.items())
         roots = self._roots(sources)
-        packages = self._resolve(roots)
+        packages, base = self._without_base(self._resolve(roots))
         wheels, built = self._wheels(packages)
         wheels, patched = self._patch(wheels)
         wheels += [wheel for source in sources if (wheel := self._source_wheel(source))]
@@ -101,6 +106,8 @@ class Locker:
             built=tuple(sorted(built, key=lambda wheel: wheel.name)),
             patched=tuple(sorted(patched, key=lambda wheel: wheel.name)),
             build_requires=tuple(self.build_requires[key] for key in sorted(self.build_requires)),
+            base=base,
+            snapshot=self.snapshot.digest() if self.snapshot else None,
             assets=read_assets(self.workspace, self.env),
             extras=_extras(declarations, roots, self.target),
         )
@@ -115,9 +122,8 @@ class Locker:
             )
             for violation, entry in verdict.accepted
         )
-        return Locked(
-            lock=replace(lock, conflicts=conflicts), verdict=verdict, warnings=(*self.warnings, *self._stale(verdict))
-        )
+        warnings = (*self.warnings, *self._unreasoned(), *self._stale(verdict))
+        return Locked(lock=replace(lock, conflicts=conflicts), verdict=verdict, warnings=warnings)
 
     # --- sources ---
 
@@ -126,7 +132,7 @@ class Locker:
         sdist = self._sdist(source.sdist) if source.sdist else None
         patches = read_patches(self.workspace.patches, source.series, source.base)
         kind: Kind = "editable" if source.install == "editable" else "wheel"
-        origin = Origin(name=name, git=source.git, commit=source.commit, sdist=sdist)
+        origin = Origin(name=name, git=git_place(self.workspace, source.git), commit=source.commit, sdist=sdist)
         with self.supplies.work(f"source-{name}") as work:
             exported = export(origin, patches, work / name, self.supplies)
             version = sdist_version(exported.tree) if sdist else self._stated_version(name, source, exported.tree)
@@ -266,35 +272,120 @@ class Locker:
         return tuple(roots)
 
     def _resolve(self, roots: tuple[str, ...]) -> tuple[ResolvedPackage, ...]:
-        """Resolve to wheels; an sdist comes in only by a name that `build` allows and that has no wheel that fits."""
-        allowed = {str(canonicalize_name(name)) for name in self.env.build}
-        built: set[str] = set()
-        while True:
-            wanted = self._resolution(
-                roots,
-                override=self.env.override,
-                constrain=self.env.constrain,
-                exclude=self.env.exclude,
-                build=tuple(sorted(built)),
-                no_deps=self.env.no_deps,
-                prefer=self.prefer,
-            )
-            try:
-                return self._run_resolution(wanted)
-            except InputError as error:
-                words = {str(canonicalize_name(word)) for word in re.findall(r"[\w.-]*\w", str(error))}
-                more = (allowed & words or allowed) - built
-                if not more:
-                    raise
-                built |= more
+        """Resolve to wheels, and to sdists of the names that `build` allows.
 
-    def _run_resolution(self, wanted: Resolution) -> tuple[ResolvedPackage, ...]:
-        with self.supplies.work("resolve") as work:
+        The sdists take part from the start: left out, a resolver drifts back to releases that avoid them. Where one
+        of these names has a wheel that fits, the wheel is taken at the same version.
+        """
+        built = {str(canonicalize_name(name)) for name in self.env.build}
+        packages = self._resolve_with(roots, built)
+        versions = _versions(packages)
+        for name in sorted(built & versions.keys()):
+            with contextlib.suppress(InputError):
+                other = self._resolve_once(roots, built - {name}, prefer=versions)
+                if _versions(other) == versions:
+                    packages, built = other, built - {name}
+        return packages
+
+    def _resolve_with(self, roots: tuple[str, ...], built: set[str]) -> tuple[ResolvedPackage, ...]:
+        """Resolve with sdists of some names; one that has no sdist at all is asked for as a wheel."""
+        first: InputError | None = None
+        while True:
             try:
-                return self.supplies.uv.resolve(wanted, interpreter=self._any_interpreter(), work=work)
+                return self._resolve_once(roots, built, prefer=self.prefer)
             except InputError as error:
-                where = self._where()
-                raise InputError(*(replace(problem, where=where) for problem in error.problems)) from error
+                first = first or error
+                words = {str(canonicalize_name(word)) for word in re.findall(r"[\w.-]*\w", str(error))}
+                if not built & words:
+                    raise first from error
+                built -= words
+
+    def _resolve_once(
+        self, roots: tuple[str, ...], built: set[str], *, prefer: Mapping[str, str]
+    ) -> tuple[ResolvedPackage, ...]:
+        wanted = self._resolution(
+            roots,
+            override=self.env.override,
+            constrain=self.env.constrain,
+            exclude=self.env.exclude,
+            build=tuple(sorted(built)),
+            no_deps=self.env.no_deps,
+            prefer=prefer,
+        )
+        return self._run_resolution(wanted, over_base=True)
+
+    def _with_base(self, wanted: Resolution, folder: Path) -> Resolution:
+        """Let the vendor's packages stand in a resolution: the protected ones pinned, the others preferred."""
+        if self.snapshot is None or self.env.base is None:
+            return wanted
+        versions = self._base_versions()
+        for name, version in versions.items():
+            write_stand_in(folder, name, version)
+        protected = protected_names(self.snapshot, self.env.base.protect)
+        pinned = tuple(f"{name}=={version}" for name, version in sorted(versions.items()) if name in protected)
+        return replace(
+            wanted,
+            constrain=(*wanted.constrain, *pinned),
+            exclude=(*wanted.exclude, *sorted(self._base_unversioned())),
+            prefer={**versions, **wanted.prefer},
+            find_links=(str(folder), *wanted.find_links),
+        )
+
+    def _base_versions(self) -> dict[str, str]:
+        """Packages of the base whose version the snapshot has."""
+        known = self.snapshot.by_name() if self.snapshot else {}
+        return {name: package.version for name, package in known.items() if package.version is not None}
+
+    def _base_unversioned(self) -> set[str]:
+        """Packages of which it is only known that the base has them: they are there, and no resolver may bring them."""
+        known = self.snapshot.by_name() if self.snapshot else {}
+        return {name for name, package in known.items() if package.version is None}
+
+    def _without_base(
+        self, packages: tuple[ResolvedPackage, ...]
+    ) -> tuple[tuple[ResolvedPackage, ...], tuple[LockedBase, ...]]:
+        """Take the vendor's packages out of a resolution: they are used where they are, never downloaded."""
+        if self.snapshot is None or self.env.base is None:
+            return packages, ()
+        known = self.snapshot.by_name()
+        protected = protected_names(self.snapshot, self.env.base.protect)
+        used = {
+            str(canonicalize_name(package.name))
+            for package in packages
+            if (there := known.get(str(canonicalize_name(package.name)))) and there.version == package.version
+        }
+        base = tuple(
+            LockedBase(name=name, version=known[name].version, protected=name in protected, files=known[name].files)
+            for name in sorted(used | protected)
+        )
+        return tuple(p for p in packages if str(canonicalize_name(p.name)) not in used), base
+
+    def _run_resolution(self, wanted: Resolution, *, over_base: bool = False) -> tuple[ResolvedPackage, ...]:
+        with self.supplies.work("resolve") as work:
+            stand_ins = work / "base"
+            stand_ins.mkdir()
+            try:
+                return self.supplies.uv.resolve(
+                    self._with_base(wanted, stand_ins) if over_base else wanted,
+                    interpreter=self._any_interpreter(),
+                    work=work,
+                )
+            except InputError as error:
+                hint = self._base_hint(str(error)) if over_base else None
+                raise InputError(
+                    *(replace(p, where=self._where(), hint=hint or p.hint) for p in error.problems)
+                ) from error
+
+    def _base_hint(self, said: str) -> str | None:
+        """Say so when it is a protected package of the base that an addition would replace."""
+        if self.snapshot is None or self.env.base is None:
+            return None
+        protected = protected_names(self.snapshot, self.env.base.protect)
+        pinned = [name for name in sorted(protected) if re.search(rf"\b{re.escape(name)}==", said)]
+        if not pinned:
+            return None
+        names = ", ".join(f"`{name}`" for name in pinned)
+        return f"{names} of the vendor's base must stay: choose additions that accept it, or use `no-deps`"
 
     def _any_interpreter(self) -> Path:
         """The target's interpreter where there is one; for wheels alone any other will do."""
@@ -491,9 +582,28 @@ class Locker:
     def _judge(self, declarations: Mapping[str, Declaration], lock: Lock, roots: tuple[str, ...]) -> Verdict:
         versions = {wheel.name: wheel.version for wheel in lock.wheels}
         versions |= {source.project: source.version for source in lock.sources}
+        versions = {**self._base_versions(), **versions}
         asked = (*roots, *(f"{s.project}[{','.join(s.extras)}]" for s in lock.sources if s.extras))
-        found = violations(declarations, versions, self.target, asked)
+        unversioned = self._base_unversioned()
+        found = (
+            violation
+            for violation in violations(declarations, versions, self.target, asked)
+            if canonicalize_name(Requirement(violation.requirement).name) not in unversioned
+        )
         return judge(found, acceptances(self.env))
+
+    def _unreasoned(self) -> list[Problem]:
+        """Entries that were pasted and never filled in."""
+        return [
+            Problem(
+                code="accept-without-reason",
+                message=f"the entry for `{entry.requirement}` of `{entry.package}` still holds the placeholder",
+                where=self._where("accept"),
+                hint="say in `because` why it is safe, and what was run to know it",
+            )
+            for entry in self.env.accept
+            if entry.because.strip(" .…").lower() in ("", "todo", "tbd", "because")
+        ]
 
     def _stale(self, verdict: Verdict) -> tuple[Problem, ...]:
         where = self._where("accept")
@@ -508,20 +618,8 @@ class Locker:
         )
 
 
-def refuse_base(workspace: Workspace, env: str) -> None:
-    """Say plainly what this version reads but does not lock yet, instead of making a wrong lock.
-
-    Raises:
-        InputError: `base-unsupported`.
-    """
-    if workspace.stack.env[env].base is not None:
-        raise InputError(
-            Problem(
-                code="base-unsupported",
-                message="this version of envsmith does not lock envs over a vendor base yet",
-                where=f"{shown(workspace.path)}:env.{env}.base",
-            )
-        )
+def _versions(packages: Iterable[ResolvedPackage]) -> dict[str, str]:
+    return {str(canonicalize_name(package.name)): package.version for package in packages}
 
 
 def acceptances(env: Env) -> tuple[Acceptance, ...]:

@@ -51,7 +51,7 @@ def read_patches(folder: Path, series_paths: Iterable[str], base: str | None) ->
 
 def _read_series(folder: Path, path: str, base: str | None) -> tuple[LockedSeries, list[Patch]]:
     where = folder / path
-    text = _read(where, "series-missing", "there is no such series").decode("utf-8", errors="replace")
+    text = read_file(where, "series-missing", "there is no such series").decode("utf-8", errors="replace")
     series = parse_series(text, shown(where))
     if base is not None:
         check_base(series, base, shown(where))
@@ -60,7 +60,7 @@ def _read_series(folder: Path, path: str, base: str | None) -> tuple[LockedSerie
     for entry in series.entries:
         file = where.parent / entry
         try:
-            data = _read(file, "patch-missing", f"the series `{path}` lists it, but it is not there")
+            data = read_file(file, "patch-missing", f"the series `{path}` lists it, but it is not there")
             patches.append(parse_patch(data, entry, shown(file)))
         except InputError as error:
             problems += error.problems
@@ -73,7 +73,12 @@ def _read_series(folder: Path, path: str, base: str | None) -> tuple[LockedSerie
     return LockedSeries(path=path, layer=series.layer.value, patches=locked), patches
 
 
-def _read(path: Path, code: str, message: str) -> bytes:
+def read_file(path: Path, code: str, message: str) -> bytes:
+    """Read one file that must be there.
+
+    Raises:
+        InputError: with that code.
+    """
     try:
         return path.read_bytes()
     except OSError as error:

@@ -8,6 +8,8 @@ from dataclasses import asdict
 
 from envsmith.commands.launching import process_environment, resolved, table_from
 from envsmith.commands.result import Result
+from envsmith.commands.screen import Screen
+from envsmith.commands.workcopies import gone_sentence, work_copies, work_dirs
 from envsmith.commands.workspace import env_root, open_env, shown
 from envsmith.errors import InputError, NegativeAnswer, Problem
 from envsmith.receipt import NAME as RECEIPT
@@ -16,9 +18,15 @@ from envsmith.tools.process import replace_process
 
 
 def run(
-    env: str, command: tuple[str, ...], *, root: str | None, print_only: bool, environ: Mapping[str, str]
+    env: str,
+    command: tuple[str, ...],
+    *,
+    root: str | None,
+    print_only: bool,
+    environ: Mapping[str, str],
+    screen: Screen,
 ) -> Result:
-    """Become the command; with `print_only` print lines for a shell instead.
+    """Become the command; with `print_only` print lines for a shell instead. Work copies of the env come first.
 
     Raises:
         NegativeAnswer: `env-incomplete` for an env without our receipt.
@@ -36,7 +44,10 @@ def run(
         )
     path = built.directory / RECEIPT
     receipt = parse_receipt(path.read_text(encoding="utf-8", errors="replace"), shown(path))
-    environment = resolved(table_from(receipt.launch), built.directory, environ)
+    copies = work_copies(built, receipt.verify["editable"])
+    for gone in (copy for copy in copies if not copy.present):
+        screen.say(f"warning[job-layer-missing]: {gone_sentence(gone)}")
+    environment = resolved(table_from(receipt.launch), built.directory, environ, work_dirs(copies))
     if print_only:
         return Result(command="run", data=asdict(environment), text=environment.shell())
     if not command:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -70,16 +71,13 @@ class Supplies:
         Raises:
             SupplyError: `offline-missing` when it would take the network, `source-unreachable`, `commit-missing`.
         """
-        import hashlib
-
         from envsmith.tools.git import mirror
 
         place = self.sources.get(name) or self.settings.mirrored(url)
         local = "://" not in place and not place.startswith("git@")
         if local:
             place = str(Path(place).expanduser().absolute())
-        # One mirror a source URL, not a place: a commit is the same wherever it came from.
-        dest = self.store.home / "git" / hashlib.sha256(url.encode()).hexdigest()[:16]
+        dest = mirror_folder(self.store, url)
         if self.offline and not local and not _has_commit(dest, commit):
             raise SupplyError(
                 Problem(
@@ -92,6 +90,11 @@ class Supplies:
         with filesystem(dest), FileLock(self.store.home / "locks" / f"git-{dest.name}.lock", self.screen.message):
             mirror(place, commit, dest)
         return dest
+
+
+def mirror_folder(store: Store, url: str) -> Path:
+    """Where a store mirrors a git source: one folder a URL, because a commit is the same wherever it came from."""
+    return store.home / "git" / hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def _has_commit(dest: Path, commit: str) -> bool:
@@ -118,7 +121,7 @@ def open_supplies(
         uv=Uv(cache=store.home / "uv", environ=environ),
         screen=screen,
         offline=offline,
-        sources=_named_sources(sources),
+        sources=named_sources(sources),
     )
 
 
@@ -153,7 +156,12 @@ def require_git_sources(names: Iterable[str], sources: Mapping[str, Source], whe
         )
 
 
-def _named_sources(sources: tuple[str, ...]) -> dict[str, str]:
+def named_sources(sources: tuple[str, ...]) -> dict[str, str]:
+    """Read `--source NAME=PATH` options.
+
+    Raises:
+        InputError: `usage`.
+    """
     named = {}
     for text in sources:
         name, equals, place = text.partition("=")

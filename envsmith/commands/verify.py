@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from envsmith.commands.findings import finding_text
 from envsmith.commands.lock import lock_file
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
+from envsmith.commands.workcopies import work_copies
 from envsmith.commands.workspace import BuiltEnv, built_envs, env_root, open_env, shown, user_path, was_moved
 from envsmith.errors import EnvsmithError, InputError, IntegrityError, NegativeAnswer, Problem
 from envsmith.lock import Lock, digest, fingerprint
@@ -103,6 +105,7 @@ def verify_one(
             "an env cannot be moved; build it where it should be with `envsmith build --root`",
         )
     subject = open_subject(built)
+    subject = replace(subject, work=work_copies(built, subject.receipt.verify["editable"]))
     examination = examine(subject, depth, environ=environ, progress=screen)
     if lock_file is not None:
         other = parse_lock(_named_lock(lock_file), lock_file)

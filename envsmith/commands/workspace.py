@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ class Workspace:
     path: Path
     """The recipe file."""
     stack: Stack
+    named: str = ""
+    """What the user typed for it, for commands in hints."""
 
     @property
     def patches(self) -> Path:
@@ -114,7 +117,7 @@ def open_stack(name: str | None) -> Workspace:
         raise InputError(
             Problem(code="recipe-unreadable", message=f"it cannot be read: {error.strerror}", where=shown(path))
         ) from error
-    return Workspace(path=path, stack=parse_recipe(text, shown(path)))
+    return Workspace(path=path, stack=parse_recipe(text, shown(path)), named=DEFAULT_STACK if name is None else name)
 
 
 def _stack_path(name: str) -> Path:
@@ -141,6 +144,13 @@ def _stack_path(name: str) -> Path:
 
 def _stack_folders() -> tuple[Path, ...]:
     return (Path.cwd() / "stacks", shipped_content() / "stacks")
+
+
+def git_place(workspace: Workspace, git: str | None) -> str | None:
+    """A recipe's git address; a relative path means beside the recipe, wherever the command is run."""
+    if git is None or "://" in git or git.startswith(("/", "~")) or ":" in git.partition("/")[0]:
+        return git
+    return os.path.normpath(workspace.path.parent / git)
 
 
 def known_stacks() -> tuple[str, ...]:
@@ -226,7 +236,10 @@ def open_env(env: str, root: Path) -> BuiltEnv:
                 )
             )
         directory = user_path(f"{root}/{'-'.join(parts)}/current")
-        hint = f"build it: `envsmith build {parts[0]} --env {parts[1]}`"
+        hint = (
+            f"envs of this root: {', '.join(built_envs(root)) or 'none'}; the root is `.envsmith/envs` of the current"
+            " folder unless --root or ENVSMITH_ROOT names another"
+        )
     if not directory.is_dir():
         raise NegativeAnswer(
             Problem(code="env-missing", message=f"there is no env `{env}`", where=shown(directory), hint=hint)

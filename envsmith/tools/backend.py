@@ -6,6 +6,7 @@ on the tree and on the pinned requirements alone as far as the backend allows.
 
 from __future__ import annotations
 
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,9 @@ T = TypeVar("T")
 #: 1980-01-01, the first date a zip can hold. Recorded in the lock beside every built wheel.
 SOURCE_DATE_EPOCH = 315532800
 BUILD_TIMEOUT_S = 3600.0
+
+#: How a build says that it imports what nobody installed for it (facts/symptoms.md D33).
+UNDECLARED = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 #: What PEP 517 says a tree without `pyproject.toml` means.
 LEGACY_REQUIRES = ("setuptools>=40.8.0",)
@@ -106,6 +110,8 @@ class Backend:
                 warnings.simplefilter("ignore")
                 return action()
         except BuildBackendException as error:
+            if isinstance(error.exception, StepError):
+                raise error.exception from error
             raise StepError(
                 Problem(
                     code="backend-failed",
@@ -131,6 +137,9 @@ class Backend:
             env["SETUPTOOLS_SCM_PRETEND_VERSION"] = self.version
         env.update(extra_environ or {})
         done: Completed = run(cmd, env=env, cwd=Path(cwd) if cwd else None, timeout_s=BUILD_TIMEOUT_S)
+        undeclared = UNDECLARED.search(done.stderr) if done.returncode != 0 else None
+        if undeclared:
+            raise undeclared_requirement(undeclared[1], undeclared[0], str(self.tree))
         if done.returncode != 0:
             raise StepError(
                 Problem(
@@ -147,6 +156,20 @@ def _words(error: BaseException) -> str:
     if isinstance(error, StepError):
         return error.problems[0].actual or error.problems[0].message
     return str(error)[-2000:]
+
+
+def undeclared_requirement(module: str, said: str, where: str | None = None) -> StepError:
+    """The error for a build that imports what it does not declare; builds are isolated from the env."""
+    return StepError(
+        Problem(
+            code="build-requirement-undeclared",
+            message=f"building an sdist needs the module `{module}`, which it does not declare as a build requirement",
+            where=where,
+            actual=said,
+            hint="build its wheel once by hand against the locked versions and name the folder that holds it with"
+            " ENVSMITH_FIND_LINKS, or do without it (`exclude`)",
+        )
+    )
 
 
 def static_requires(tree: Path) -> tuple[str, ...]:

@@ -49,6 +49,9 @@ _SETTINGS = (
 )
 #: Written to a work copy's own git folder: blobs and files hold the same bytes, whatever the tree's attributes say.
 _ATTRIBUTES = "* -text -ident -filter -working-tree-encoding\n"
+#: In a copy to edit: where it started, and the files that the last patch was made from.
+BASE_REF = "refs/envsmith/base"
+LAST_REF = "refs/envsmith/last"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _QUICK_S = 120.0
 _SLOW_S = 3600.0
@@ -211,6 +214,133 @@ def touched(patches: Sequence[tuple[str, bytes]]) -> tuple[str, ...]:
     return tuple(sorted(paths))
 
 
+def copy_work(work: Path, dest: Path) -> str:
+    """Make the new folder `dest` a copy of a work copy to edit: own objects, clean, on the branch `work`; return HEAD.
+
+    The commit it starts at stays known as BASE_REF.
+
+    Raises:
+        InputError: `work-exists`.
+    """
+    commit = _line(work, "rev-parse", "HEAD")
+    _new_repository(dest)
+    wanted = ["--", str(work.resolve()), "HEAD:refs/heads/work"]
+    _ok(_git(dest, "fetch", "--quiet", "--no-tags", "--update-shallow", *wanted, timeout_s=_SLOW_S), "fetch")
+    _ok(_git(dest, "checkout", "--quiet", "work", timeout_s=_SLOW_S), "checkout")
+    _ok(_git(dest, "update-ref", BASE_REF, commit), "update-ref")
+    (dest / ".git" / "FETCH_HEAD").unlink(missing_ok=True)
+    return commit
+
+
+def ignore(work: Path, paths: Sequence[str]) -> None:
+    """Tell a work copy's own git folder to ignore these files; the tree's ignore rules stay as they are."""
+    escaped = (re.sub(r"([\\*?\[\] ])", r"\\\1", path) for path in paths)
+    (work / ".git" / "info" / "exclude").write_text("".join(f"/{path}\n" for path in escaped))
+
+
+def note(work: Path, key: str, value: str) -> None:
+    """Keep a fact about a work copy in its own settings."""
+    _ok(_git(work, "config", "--local", f"{_WHO}.{key}", value), "config")
+
+
+def noted(work: Path, key: str) -> str | None:
+    """Return what `note` kept."""
+    said = _git(work, "config", "--local", "--get", f"{_WHO}.{key}")
+    return said.out.decode().strip() if said.returncode == 0 else None
+
+
+def commit_of(work: Path, name: str) -> str | None:
+    """Return the full id of the commit that a name stands for, or None."""
+    said = _git(work, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    return said.out.decode().strip() if said.returncode == 0 else None
+
+
+def remember(work: Path, ref: str, tree: str, parent: str) -> None:
+    """Let a ref name a commit of this tree; branch, index and files stay as they are."""
+    commit = _commit(work, tree, "the files that the last patch was made from\n", ("-p", parent))
+    _ok(_git(work, "update-ref", ref, commit), "update-ref")
+
+
+def tree_of_files(work: Path, start: str) -> str:
+    """Write the files of a work copy, those ignored left out, as a tree and return its id; its own index is not used.
+
+    Executable bits are those of the commit `start`: a patch cannot carry them.
+    """
+    with tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
+        index = Path(scratch) / "index"
+        _ok(_git(work, "read-tree", start, index=index), "read-tree")
+        _ok(_git(work, "-c", "core.fileMode=false", "add", "--all", "--", ":/", index=index, timeout_s=_SLOW_S), "add")
+        return _ok(_git(work, "write-tree", index=index), "write-tree").out.decode().strip()
+
+
+def tree_with(work: Path, start: str, data: bytes) -> str | None:
+    """Return the id of the tree that a patch makes of another one; None when it does not apply. No file changes."""
+    with tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
+        index, file = Path(scratch) / "index", Path(scratch) / "patch"
+        file.write_bytes(data)
+        _ok(_git(work, "read-tree", start, index=index), "read-tree")
+        if _git(work, "apply", "--cached", str(file), index=index).returncode != 0:
+            return None
+        return _ok(_git(work, "write-tree", index=index), "write-tree").out.decode().strip()
+
+
+def diff_between(work: Path, old: str, new: str, context: int) -> bytes:
+    """Return the difference of two trees as a patch, renames written out."""
+    options = ("-p", "--no-renames", "--no-ext-diff", "--no-textconv", f"--unified={context}")
+    return _ok(_git(work, "diff-tree", *options, old, new, timeout_s=_SLOW_S), "diff-tree").out
+
+
+def content(work: Path, tree: str, path: str) -> bytes | None:
+    """Return a file of a tree, or None where it is not there."""
+    said = _git(work, "cat-file", "blob", f"{tree}:{path}")
+    return said.out if said.returncode == 0 else None
+
+
+def apply_what_applies(work: Path, data: bytes) -> str:
+    """Apply every hunk that fits, take the files into the index, and return what git said of each hunk."""
+    before = set(files_below(work))
+    with tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
+        file = Path(scratch) / "patch"
+        file.write_bytes(data)
+        said = _git(work, "apply", "--reject", "--verbose", str(file))
+    for path in set(files_below(work)) - before:
+        if path.endswith(".rej"):
+            (work / path).unlink()
+    _ok(_git(work, "add", "--all", "--force", "--", ":/"), "add")
+    return said.err
+
+
+def reverse_applies(work: Path, data: bytes) -> bool:
+    """Say whether the tree already holds what a patch does."""
+    with tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
+        file = Path(scratch) / "patch"
+        file.write_bytes(data)
+        return _git(work, "apply", "--reverse", "--check", str(file)).returncode == 0
+
+
+def index_tree(work: Path) -> str:
+    """Return the tree id of a work copy's index."""
+    return _line(work, "write-tree")
+
+
+def tree_named(work: Path, commit: str) -> str:
+    """Return the tree id of a commit."""
+    return _line(work, "rev-parse", f"{commit}^{{tree}}")
+
+
+def changes_since(work: Path, tree: str) -> tuple[str, ...]:
+    """Return the paths of a work copy that differ from a tree; added ones count unless they are ignored or bytecode.
+
+    Raises:
+        StepError: `git-failed` when it is no work copy, or does not know the tree.
+    """
+    known = {entry.path for entry in _entries(work, tree)}
+    listed = _ok(_git(work, "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "ls-files").out
+    there = (path for path in listed.decode("utf-8", "surrogateescape").split("\0") if path and path not in known)
+    added = (p for p in there if "__pycache__" not in p.split("/") and (work / p).exists())
+    return tuple(sorted({*diff_tree(work, tree), *added}))
+
+
 def tree_id(work: Path) -> str:
     """Compute the tree id of a work copy's tracked files as they are on disk; nothing is written.
 
@@ -268,7 +398,13 @@ def _identity() -> tuple[tuple[str, str], ...]:
     return (("NAME", _WHO), ("EMAIL", _MAIL), ("DATE", _WHEN))
 
 
-def _git(repository: Path | None, *args: str, timeout_s: float | None = None, cwd: Path | None = None) -> _Said:
+def _git(
+    repository: Path | None,
+    *args: str,
+    timeout_s: float | None = None,
+    cwd: Path | None = None,
+    index: Path | None = None,
+) -> _Said:
     """Run git on a repository (bare or a work copy) or on none; a non-zero exit code is a value.
 
     GitPython adds the whole environment of this process to a child's, so `env -i` starts it afresh.
@@ -291,6 +427,7 @@ def _git(repository: Path | None, *args: str, timeout_s: float | None = None, cw
     named = _named(repository) if repository is not None else []
     settings = [part for setting in _SETTINGS for part in ("-c", setting)]
     env = [f"{name}={value}" for name, value in _environment(where).items()]
+    env += [f"GIT_INDEX_FILE={index}"] if index else []
     try:
         code, out, err = Git(where).execute(
             ["env", "-i", *env, program, *settings, *named, *args],
@@ -402,7 +539,7 @@ def _refused(name: str, data: bytes, said: _Said, applied: bool = False) -> Inpu
         message = f"`{name}` is already applied"
         return InputError(Problem(code="patch-already-applied", message=message, where=where, hint=hint))
     reasons = "; ".join(line.removeprefix("error: ") for line in said.err.splitlines() if line.startswith("error: "))
-    hint = "the patch was made for another tree or another order of the series; make it anew for it"
+    hint = "it was made for another tree or order of the series; `envsmith patch refresh` says which hunk fails where"
     message = f"`{name}` does not apply: {reasons or said.words}"
     return InputError(Problem(code="patch-did-not-apply", message=message, where=where, hint=hint))
 

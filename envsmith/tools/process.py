@@ -42,8 +42,13 @@ class Completed:
 
     def tail(self, lines: int = 20) -> str:
         """The last lines of what it said, stderr first choice."""
-        said = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        said = without_frames(self.stderr.strip() or self.stdout.strip()).splitlines()
         return "\n".join(said[-lines:])
+
+
+def without_frames(text: str) -> str:
+    """Cut the frames of every Python traceback out of a child's words; the line that names the exception stays."""
+    return re.sub(r"(?m)^([ \t│]*)Traceback \(most recent call last\):\n(?:\1[ \t]+.*\n)*", "", text)
 
 
 def without_secrets(text: str) -> str:

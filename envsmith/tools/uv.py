@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from envsmith.errors import EnvsmithError, InputError, IntegrityError, Problem, StepError, SupplyError
 from envsmith.toml_reader import read_toml
-from envsmith.tools.process import NO_ROOM, Completed, run, scrubbed, without_secrets
+from envsmith.tools.backend import UNDECLARED, undeclared_requirement
+from envsmith.tools.process import NO_ROOM, Completed, run, scrubbed, without_frames, without_secrets
 
 RESOLVE_TIMEOUT_S = 1800.0
 INSTALL_TIMEOUT_S = 7200.0
@@ -233,7 +234,7 @@ def _metadata_overrides(wanted: Resolution, work: Path) -> Path | None:
 
 def _resolve_error(done: Completed) -> EnvsmithError:
     said = re.sub(r"\x1b\[[0-9;]*m", "", done.stderr).strip()
-    said = without_secrets(said)
+    said = without_secrets(without_frames(said))
     first = next((line for line in said.splitlines() if line.strip()), "uv said nothing")
     if re.search(r"\b(401|403)\b|Unauthorized|Forbidden", said):
         return SupplyError(
@@ -244,6 +245,19 @@ def _resolve_error(done: Completed) -> EnvsmithError:
                 hint="put user and password into ~/.netrc (or the file that NETRC names), or into the index URL",
             )
         )
+    if "not found in the cache" in said or "connectivity is disabled" in said:
+        missing = ", ".join(dict.fromkeys(re.findall(r"(?:Because|and) ([\w.-]+) was not found in the cache", said)))
+        return SupplyError(
+            Problem(
+                code="offline-missing",
+                message=f"the network is off, and no wheel folder or cache has {missing or 'what is needed'}",
+                hint="lock once with the network on, or name a folder that has them with ENVSMITH_FIND_LINKS",
+            )
+        )
+    undeclared = UNDECLARED.search(said)
+    if undeclared:
+        built = re.search(r"Failed to (?:download and )?build `([^`]+)`", said)
+        return undeclared_requirement(undeclared[1], undeclared[0], built[1] if built else None)
     if "No solution found" in said or "no version of" in said or "was not found in the" in said:
         return InputError(Problem(code="unsatisfiable", message=_because(said), hint=_hint(said)))
     network = ("error sending request", "Failed to fetch", "connect", "dns error", "timed out", "disabled")

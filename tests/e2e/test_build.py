@@ -238,6 +238,19 @@ def test_spaced_non_ascii_and_long_roots_work(project: Project, index: SimpleInd
     assert ran.out == "2.0\n"
 
 
+def test_an_allowed_sdist_is_not_avoided_by_drifting_back(project: Project, index: SimpleIndex) -> None:
+    """Left out at first, an sdist is never reached: the resolver finds an old release that does without it."""
+    from tests.support.wheels import make_wheel
+
+    make_wheel(project.index, "config", "1.3", requires=["delta"])
+    make_wheel(project.index, "config", "0.11")
+    project.edit('"beta", "delta"]', '"beta", "config"]')
+    assert project.run("lock", "demo").code == 0
+    versions = {p["name"]: p["version"] for p in tomllib.loads(project.lock.read_text())["packages"]}
+    assert versions["config"] == "1.3"
+    assert versions["delta"] == "0.5"
+
+
 def test_build_means_may_be_built_a_wheel_that_fits_wins(project: Project, index: SimpleIndex) -> None:
     project.edit('build = ["delta"]', 'build = ["delta", "gamma"]')
     said = project.run("lock", "demo")

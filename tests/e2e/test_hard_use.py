@@ -233,7 +233,7 @@ def test_a_changed_verify_table_verifies_again_without_building(built: Project) 
     built.edit('attributes = ["alpha.answer"]', 'attributes = ["alpha.answer", "alpha.__name__"]')
     said = built.build()
     assert said.code == 0, said.out
-    assert "verify again" in said.json["data"]["envs"][0]["steps"][0]
+    assert "verify the env that stands" in said.json["data"]["envs"][0]["steps"][0]
     assert (built.site / "alpha/extra.py").stat().st_ino == inode
     receipt = json.loads((built.current / "envsmith.json").read_text())
     assert receipt["verify"]["attributes"] == ["alpha.answer", "alpha.__name__"]
@@ -346,3 +346,67 @@ def test_an_index_that_refuses_is_not_a_conflict(project: Project, index: Simple
     index.faults.auth = ("user", "word")
     said = project.run("lock", "demo")
     assert (said.code, said.codes) == (4, ["index-refused"])
+
+
+@pytest.mark.parametrize("origin", ["git", "sdist"])
+def test_a_source_can_be_installed_as_a_wheel(project: Project, index: SimpleIndex, origin: str) -> None:
+    project.edit('series = ["tool-1/demo.series"]', 'series = ["tool-1/demo.series"]\ninstall = "wheel"')
+    if origin == "sdist":
+        text = project.recipe.read_text()
+        table = text[text.index("[env.app.source.tool]") : text.index("[env.app.patch.alpha]")]
+        project.recipe.write_text(
+            text.replace(table, '[env.app.source.delta]\nsdist = "delta==0.5"\ninstall = "wheel"\n\n')
+            .replace(', "delta"]', "]", 1)
+            .replace('build = ["delta"]\n', "")
+            .replace('"beta.core", "tool"]', '"beta.core"]')
+            .replace('"beta-run", "tool"]', '"beta-run"]')
+        )
+    said = project.build()
+    assert said.code == 0, said.out + said.err
+    assert "emptying" not in said.err
+    assert project.verify("--all").json["data"]["findings"] == []
+
+
+def test_an_env_that_has_drifted_does_not_become_current_again(built: Project) -> None:
+    first = built.current.resolve()
+    built.edit('DEMO_MODE = "on"', 'DEMO_MODE = "off"')
+    built.build()
+    second = built.current.resolve()
+    (first / SITE / "alpha/extra.py").write_text("X = 2\n")
+    built.edit('DEMO_MODE = "off"', 'DEMO_MODE = "on"')
+    said = built.build()
+    assert (said.code, said.codes) == (5, ["verify-file-changed"])
+    assert "--env app" in said.json["errors"][0]["hint"]
+    assert built.current.resolve() == second
+    assert built.build("--rebuild").code == 0
+    assert built.verify().code == 0
+
+
+def test_the_hint_to_rebuild_works_as_it_stands(built: Project) -> None:
+    (built.site / "alpha/extra.py").write_text("X = 2\n")
+    hint = built.verify().json["data"]["findings"][0]["hint"]
+    command = hint.split("`")[1]
+    assert command.startswith("envsmith build demo --env app --root ")
+    done = shell(built, command)
+    assert done.returncode == 0, done.stderr
+    assert built.verify().code == 0
+
+
+def test_a_pasted_placeholder_is_warned_of(project: Project, index: SimpleIndex) -> None:
+    project.edit('because = "alpha 1.0 runs with beta 2.0"', 'because = "…"')
+    said = project.run("lock", "demo")
+    assert said.code == 0
+    assert [warning["code"] for warning in said.json["data"]["locks"][0]["warnings"]] == ["accept-without-reason"]
+
+
+def test_locking_offline_says_what_is_missing(project: Project) -> None:
+    (project.folder / "empty").mkdir()
+    env = {"ENVSMITH_FIND_LINKS": str(project.folder / "empty"), "ENVSMITH_INDEX": "http://127.0.0.1:9/simple"}
+    said = project.run("lock", "demo", "--offline", env=env)
+    assert (said.code, said.codes) == (4, ["offline-missing"])
+
+
+def test_a_relative_git_address_lies_beside_the_recipe(project: Project, index: SimpleIndex) -> None:
+    project.edit(f'git = "{project.folder / "upstream"}"', 'git = "../upstream"')
+    said = envsmith("lock", str(project.recipe), "--json", cwd=project.folder.parent)
+    assert said.code == 0, said.out

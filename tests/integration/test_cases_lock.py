@@ -314,6 +314,25 @@ def test_d42_an_sdist_keeps_the_version_that_it_was_released_with(case: Case) ->
     assert built.filename == "scmpkg-1.2.0-py3-none-any.whl"
 
 
+# --- D33: an sdist imports at build time what it does not declare ---
+
+
+def test_d33_a_build_that_imports_torch_without_declaring_it_is_named(case: Case) -> None:
+    """Isolation is not the fault: no lock could pin what an undeclared requirement builds against."""
+    files = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "flash_backend"\nbackend-path = ["."]\n',
+        "flash_backend.py": "import torch\n",
+        "fakeflash/__init__.py": "",
+    }
+    make_sdist(case.wheels, "fakeflash", "2.8.3", files)
+    case.recipe(["fakeflash==2.8.3"], 'build = ["fakeflash"]')
+    with SimpleIndex(case.wheels) as served:
+        said = case.lock(ENVSMITH_INDEX=served.url)
+    assert (said.code, said.codes) == (6, ["build-requirement-undeclared"])
+    assert "`torch`" in said.json["errors"][0]["message"]
+    assert "ENVSMITH_FIND_LINKS" in said.json["errors"][0]["hint"]
+
+
 # --- what the cases rest on ---
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from envsmith.checks.sources import SourceState, check_sources
+from envsmith.checks.sources import JobLayer, SourceState, check_job_layers, check_sources
 from envsmith.report import Finding, Severity
 
 BASE, MID, LOCKED, OTHER = "0" * 40, "1" * 40, "2" * 40, "3" * 40
@@ -51,7 +51,7 @@ def test_an_edit_names_its_files_and_the_way_to_keep_it() -> None:
     finding = _only(replace(GOOD, tree=OTHER, changed=("verl/model.py",)))
     assert finding.kind == "source-edited"
     assert "`verl/model.py`" in finding.message
-    assert "patch of a series" in (finding.hint or "")
+    assert "envsmith work" in (finding.hint or "")
 
 
 def test_a_tree_id_that_is_unknown_is_not_a_pass() -> None:
@@ -88,3 +88,34 @@ def test_sources_are_reported_by_name() -> None:
     bad = replace(GOOD, present=False)
     subjects = [f.subject for f in check_sources([replace(bad, name="b"), replace(bad, name="a")])]
     assert subjects == ["a", "b"]
+
+
+COPY = JobLayer(source="verl", directory="/home/me/verl", present=True, head="a" * 40, changed=())
+
+
+def _layer(layer: JobLayer) -> Finding:
+    (finding,) = check_job_layers([layer])
+    return finding
+
+
+def test_a_work_copy_is_a_note_that_says_where_it_is_and_whether_it_differs() -> None:
+    same = _layer(COPY)
+    assert (same.kind, same.severity, same.subject) == ("job-layer", Severity.NOTE, "verl")
+    assert "`/home/me/verl`, HEAD aaaaaaaaaaaa, which holds the locked tree" in same.message
+    edited = _layer(replace(COPY, changed=("verl/b.py", "verl/a.py")))
+    assert edited.severity is Severity.NOTE
+    assert "differs from the locked tree: `verl/a.py`, `verl/b.py`" in edited.message
+
+
+def test_a_work_copy_that_git_cannot_judge_is_still_named() -> None:
+    assert "cannot compare" in _layer(replace(COPY, head=None, changed=None)).message
+
+
+def test_a_work_copy_that_has_gone_is_a_warning() -> None:
+    gone = _layer(replace(COPY, present=False, head=None, changed=None))
+    assert (gone.kind, gone.severity) == ("job-layer-missing", Severity.WARNING)
+    assert "/home/me/verl" in gone.message
+
+
+def test_without_work_copies_there_is_no_job_layer() -> None:
+    assert list(check_job_layers([])) == []

@@ -20,6 +20,7 @@ from envsmith.lock import (
     File,
     Lock,
     LockedAsset,
+    LockedBase,
     LockedPatch,
     LockedSeries,
     LockedSource,
@@ -396,6 +397,8 @@ COUNTED: dict[str, dict[str, Any]] = {
     "built": {"built": (replace(BUILT, sha256=sha("other")),)},
     "patched": {"patched": (replace(PATCHED, tree="6" * 40),)},
     "build_requires": {"build_requires": (wheel("setuptools", "80.8.0"),)},
+    "base": {"base": (LockedBase(name="torch", version="2.9.0+v", protected=True, files=None),)},
+    "snapshot": {"snapshot": sha("snapshot")},
     "assets": {"assets": ()},
     "extras": {"extras": {"ray": ("default",)}},
 }

@@ -70,7 +70,7 @@ def downloaded(lock: Lock) -> set[str]:
 
 CASES: dict[str, tuple[Lock, Callable[[Lock], set[str]], bool, bool, tuple[str, ...]]] = {
     "the env stands": (RICH, lambda lock: set(), True, True, ()),
-    "the env stands, another is current": (RICH, lambda lock: set(), True, False, ("SwitchCurrent",)),
+    "the env stands, another is current": (RICH, lambda lock: set(), True, False, ("VerifyAgain", "SwitchCurrent")),
     "current points at an env without a receipt": (
         PLAIN, downloaded, False, True, ("CreateVenv", *ALWAYS),
     ),
