@@ -181,6 +181,12 @@ def kinds(texts: dict[str, str]) -> set[tuple[str, str]]:
     return found
 
 
+def rule_kinds(texts: dict[str, str]) -> set[str]:
+    """Every kind that the rules of `envsmith check` can find."""
+    looked = {m: text for m, text in texts.items() if m.startswith("rules/") or m == "commands/check.py"}
+    return {slug for _, node in given(looked, makes="Finding", parameter="kind") for slug in constants(node)}
+
+
 def documented_kinds(text: str) -> set[tuple[str, str]]:
     families = ("files", "imports", "hooks", "launchers", "sources", "conflicts", "lock")
     return {
@@ -348,6 +354,17 @@ def test_a_kind_that_is_left_out_of_its_family_is_seen() -> None:
     text = page("verify.md")
     row = next(line for line in text.splitlines() if line.startswith("| `launcher-missing` |"))
     assert ("launchers", "launcher-missing") not in documented_kinds(text.replace(row, ""))
+
+
+def test_every_kind_of_a_rule_is_in_the_page_of_rules_and_no_other() -> None:
+    documented = first_cells(page("rules.md"))
+    assert documented - rule_kinds(sources()) == set()
+    assert rule_kinds(sources()) - documented == set()
+
+
+def test_a_planted_rule_is_seen() -> None:
+    planted = 'def found(kind, subject): return Finding(kind=kind)\nyield found("planted-kind", "x")'
+    assert rule_kinds({"rules/planted.py": planted}) == {"planted-kind"}
 
 
 # recipe keys

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from envsmith.series import Layer, Patch, Series, parse_patch, parse_series
-from envsmith.tools.git import apply_series, export_tree
+from envsmith.tools.git import apply_series, export_commit, export_tree, mirror
 from envsmith.tools.sdist import unpack_sdist
 
 PATCHES = Path(__file__).parents[2] / "patches"
@@ -66,6 +66,31 @@ def test_every_patch_is_named_by_number_and_purpose_and_says_why(path: Path) -> 
     assert len((patch.field("Description") or "").splitlines()) > 1
 
 
+#: Folders whose patches are one change for several bases: a series lists names beside itself, so it is copied.
+COPIES = {
+    "llamafactory-7af9095": "llamafactory-0.9.5",
+    "deepspeed-0.18.2": "deepspeed-0.18.4",
+}
+
+
+@pytest.mark.parametrize(("copy", "original"), COPIES.items())
+def test_a_change_for_several_bases_is_the_same_bytes_in_every_folder(copy: str, original: str) -> None:
+    content = {
+        folder: {path.name: path.read_bytes() for path in (PATCHES / folder).glob("*.patch")}
+        for folder in (copy, original)
+    }
+    assert content[copy]
+    assert content[copy] == content[original]
+
+
+def test_no_two_folders_hold_the_same_patch_without_it_being_said() -> None:
+    by_content: dict[bytes, set[str]] = {}
+    for path in ALL_PATCHES:
+        by_content.setdefault(path.read_bytes(), set()).add(path.parent.name)
+    shared = [folders for folders in by_content.values() if len(folders) > 1]
+    assert sorted(map(sorted, shared)) == sorted(sorted(pair) for pair in COPIES.items())
+
+
 def test_every_series_is_in_the_readme() -> None:
     readme = (PATCHES / "README.md").read_text()
     assert [name for name in names(ALL_SERIES) if f"`{name}`" not in readme] == []
@@ -112,9 +137,34 @@ def llamafactory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return trees("llamafactory==0.9.5", "llamafactory-0.9.5/old-driver.series", folder)
 
 
+#: Taken before the tests hide it from the code under test.
+CLONE = os.environ.get("ENVSMITH_TEST_LLAMAFACTORY", "")
+
+
 @pytest.fixture(scope="module")
-def deepspeed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return trees("deepspeed==0.18.4", "deepspeed-0.18.4/cpu-adam.series", tmp_path_factory.mktemp("deepspeed"))
+def llamafactory_at_the_commit(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    if not CLONE:
+        pytest.skip("ENVSMITH_TEST_LLAMAFACTORY names no clone of LLaMA-Factory")
+    series, patches = read_series(PATCHES / "llamafactory-7af9095" / "old-driver.series")
+    folder = tmp_path_factory.mktemp("llamafactory-commit")
+    mirror(CLONE, series.base, folder / "mirror")
+    for name in ("pristine", "patched"):
+        export_commit(folder / "mirror", series.base, folder / name)
+    apply_series(folder / "patched", [(patch.name, patch.data) for patch in patches])
+    return {name: folder / name for name in ("pristine", "patched")}
+
+
+#: Every release that the fault is known in, with the series that mends it; for the last one there is no series.
+DEEPSPEED = {
+    "deepspeed==0.18.2": "deepspeed-0.18.2/cpu-adam.series",
+    "deepspeed==0.18.4": "deepspeed-0.18.4/cpu-adam.series",
+    "deepspeed==0.19.8": "deepspeed-0.18.4/cpu-adam.series",
+}
+
+
+@pytest.fixture(scope="module", params=DEEPSPEED)
+def deepspeed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return trees(request.param, DEEPSPEED[request.param], tmp_path_factory.mktemp("deepspeed"))
 
 
 OLD, NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
@@ -209,6 +259,18 @@ def test_the_ranks_of_a_launcher_get_the_safe_allocator_when_optimisation_is_off
     assert found == {"pristine": pristine, "patched": patched}
 
 
+@pytest.mark.sources
+@pytest.mark.parametrize("module", ["llamafactory.launcher", "llamafactory.v1.launcher"])
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_at_the_commit_of_the_release_the_launchers_do_the_same(
+    llamafactory_at_the_commit: dict[str, Path], module: str, case: int, tmp_path: Path
+) -> None:
+    parent, pristine, patched = CASES[case]
+    trees_of = llamafactory_at_the_commit.items()
+    found = {name: child_environment(tree, module, parent, tmp_path / name) for name, tree in trees_of}
+    assert found == {"pristine": pristine, "patched": patched}
+
+
 def test_the_cases_can_tell_a_patched_launcher_from_a_published_one() -> None:
     assert sum(pristine != patched for _, pristine, patched in CASES) >= 3
 
@@ -272,5 +334,12 @@ def test_cpu_adam_resumes_from_a_checkpoint_of_another_adam(deepspeed: dict[str,
 
 def test_the_layers_say_what_they_are() -> None:
     layers = {path.relative_to(PATCHES).as_posix(): read_series(path)[0].layer for path in ALL_SERIES}
-    assert layers["llamafactory-0.9.5/old-driver.series"] is Layer.DEVICE
-    assert layers["deepspeed-0.18.4/cpu-adam.series"] is Layer.FIX
+    assert {name: layer.value for name, layer in layers.items()} == {
+        "deepspeed-0.18.2/cpu-adam.series": Layer.FIX.value,
+        "deepspeed-0.18.4/cpu-adam.series": Layer.FIX.value,
+        "llamafactory-0.9.5/old-driver.series": Layer.DEVICE.value,
+        "llamafactory-7af9095/old-driver.series": Layer.DEVICE.value,
+        "verl-1bf9d2d/a100.series": Layer.DEVICE.value,
+        "verl-1bf9d2d/gpu.series": Layer.DEVICE.value,
+        "verl-1bf9d2d/ppu.series": Layer.DEVICE.value,
+    }
