@@ -577,7 +577,7 @@ def _bug(error: Exception, command: str) -> Result:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             handle, log = tempfile.mkstemp(prefix="bug-", suffix=".log", dir=folder, text=True)
-            with os.fdopen(handle, "w") as stream:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
                 stream.write(text)
             break
         except OSError:

@@ -131,9 +131,12 @@ def rejected(said: str, data: bytes) -> tuple[tuple[str, int | None, str], ...]:
     """Read what `git apply --reject --verbose` said: (path, hunk number or None for the whole file, reason)."""
     found: list[tuple[str, int | None, str]] = []
     for path in paths(data):
-        if f"Applied patch {path} cleanly." in said:
+        # A rename is said as `old => new`.
+        shown = rf"(?:[^\n]+ => )?{re.escape(path)}"
+        if re.search(rf"^Applied patch {shown} cleanly\.", said, re.MULTILINE):
             continue
-        block = said.partition(f"Applying patch {path} with ")[2].partition("\nAppl")[0]
+        begin = re.search(rf"^Applying patch {shown} with ", said, re.MULTILINE)
+        block = said[begin.end() :].partition("\nAppl")[0] if begin else ""
         numbers = [int(number) for number in re.findall(r"^Rejected hunk #(\d+)\.", block, re.MULTILINE)]
         if numbers:
             found += [(path, number, "it is not there") for number in numbers]
@@ -149,7 +152,7 @@ def offsets(said: str) -> tuple[Offset, ...]:
     path = ""
     for line in said.splitlines():
         if match := re.fullmatch(r"Checking patch (.+)\.\.\.", line):
-            path = match[1]
+            path = match[1].rpartition(" => ")[2]
         elif match := re.match(r"Hunk #(\d+) succeeded at (\d+) \(offset (-?\d+) lines?\)", line):
             found.append(Offset(path=path, number=int(match[1]), line=int(match[2]), lines=int(match[3])))
     return tuple(found)

@@ -6,7 +6,9 @@ The keys are those of LLaMA-Factory 0.9.5 and of VERL 1bf9d2d, read 2026-11-29.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,7 +40,7 @@ class JobFacts:
         Raises:
             InputError: `job-config-syntax`.
         """
-        found = dict(_deepspeed(_yaml(text, where)))
+        found = dict(_deepspeed(_data(text, where)))
         said = {name: f"{where}: {key}" for name, (key, _) in found.items()}
         values = {name: value for name, (_, value) in found.items()}
         return JobFacts(values={**self.values, **values}, said_by={**self.said_by, **said})
@@ -50,8 +52,11 @@ def parse(text: str, where: str) -> JobFacts:
     Raises:
         InputError: `job-config-syntax` when it is neither, `job-config-value` for values that cannot be.
     """
+    text = text.removeprefix("\ufeff")
     if where.lower().endswith((".yaml", ".yml", ".json")):
-        data = _yaml(text, where)
+        data = _data(text, where)
+        if isinstance(data, Mapping) and _is_verl(data):
+            return _facts(_verl(dict(_flat(data))), where)
         if isinstance(data, Mapping):
             return _facts(_llamafactory(data), where, data.get("deepspeed"))
         if isinstance(data, list) and all(isinstance(one, str) for one in data):  # Hydra's own `overrides.yaml`
@@ -104,7 +109,8 @@ def _llamafactory(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield "dtype", key, dtype
     if data.get("bf16") is False and data.get("fp16") is False and data.get("pure_bf16") is not True:
         yield "dtype", "bf16", "float32"
-    backend = _ATTENTION.get(str(data.get("flash_attn")))
+    named = data.get("flash_attn")
+    backend = _ATTENTION.get(named) if isinstance(named, str) else None
     if backend:
         yield "attention", "flash_attn", backend
     for key in ("packing", "neat_packing"):
@@ -112,8 +118,9 @@ def _llamafactory(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield "packing", key, data[key]
     if isinstance(data.get("enable_liger_kernel"), bool):
         yield "liger", "enable_liger_kernel", data["enable_liger_kernel"]
-    words = str(data.get("fsdp") or "").split()
-    if "offload" in words:
+    fsdp = data.get("fsdp")
+    words = fsdp.split() if isinstance(fsdp, str) else fsdp
+    if isinstance(words, list) and "offload" in words:
         yield "cpu_offload", "fsdp", True
 
 
@@ -131,6 +138,7 @@ def _deepspeed(data: object) -> Iterator[tuple[str, tuple[str, Any]]]:
 
 # VERL
 
+_OVERRIDE = re.compile(r"(['\"]?)[+~]{0,2}([A-Za-z_][\w.@/-]*)(?:=(.*))?\1", re.DOTALL)
 _ROLES = (
     r"(actor_rollout_ref\.(actor|ref|rollout|model)|actor_rollout_ref|critic|critic\.model|critic\.fsdp|reward_model)"
 )
@@ -171,24 +179,52 @@ def _verl(data: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
             return
 
 
+def _is_verl(data: Mapping[Any, Any]) -> bool:
+    return any(isinstance(key, str) and key.split(".")[0] == "actor_rollout_ref" for key in data)
+
+
+def _flat(data: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """A resolved configuration, as Hydra keeps it beside a run, as overrides."""
+    for key, value in data.items():
+        path = f"{above}.{key}" if above else str(key)
+        if isinstance(value, Mapping):
+            yield from _flat(value, path)
+        elif isinstance(value, (bool, int, float, str)):
+            yield path, str(value)
+
+
 def _overrides(text: str, where: str) -> Iterator[tuple[str, str]]:
-    """Lines of `key=value`, as on a command line: `+` before the key, a backslash behind, comments between."""
+    """Lines of `key=value`, as on a command line: `+` before the key, a backslash behind, comments anywhere."""
     problems: list[Problem] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip().removesuffix("\\").strip()
         if words and not words.startswith("#"):
-            try:
-                yield _override(words, where, number)
-            except InputError as error:
-                problems += error.problems
+            for one in _as_typed(words):
+                try:
+                    yield _override(one, where, number)
+                except InputError as error:
+                    problems += error.problems
     if problems:
         raise InputError(*problems)
 
 
+def _as_typed(line: str) -> list[str]:
+    """The overrides of one line as a shell would part them; a line that is one override with blanks stays whole."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        return [line]
+    typed = all(_OVERRIDE.fullmatch(word) and ("=" in word or word.startswith("~")) for word in words)
+    return words if words and typed else [line]
+
+
 def _override(words: str, where: str, number: int) -> tuple[str, str]:
-    found = re.fullmatch(r"(['\"]?)[+~]{0,2}([A-Za-z_][\w.@/-]*)(?:=(.*))?\1", words, re.DOTALL)
-    if found is None or (found[3] is None and not words.lstrip("'\"").startswith("~")):
+    found = _OVERRIDE.fullmatch(words)
+    takes_out = words.lstrip("'\"").startswith("~")
+    if found is None or (found[3] is None and not takes_out):
         raise InputError(_wrong(f"{where}:{number}", f"`{words}` is no override such as `data.train_batch_size=8`"))
+    if takes_out:  # `~key=value` names what is taken out, so nothing is said
+        return found[2], ""
     value = (found[3] or "").strip()
     quoted = re.fullmatch(r"(['\"])(.*)\1", value, re.DOTALL)
     return found[2], quoted[2] if quoted else value
@@ -200,10 +236,18 @@ def _scalar(text: str) -> Any:
         return None
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    return int(text) if re.fullmatch(r"-?\d+", text) else text
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else text
 
 
-def _yaml(text: str, where: str) -> Any:
+def _data(text: str, where: str) -> Any:
+    """JSON by its name, else YAML; YAML forbids the tabs that JSON is often indented with."""
+    if where.lower().endswith(".json"):
+        try:
+            return json.loads(text.removeprefix("\ufeff"))
+        except (ValueError, RecursionError) as error:
+            line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            words = error.msg if isinstance(error, json.JSONDecodeError) else "its values cannot be read"
+            raise InputError(_wrong(f"{where}{line}", f"this is not JSON: {words}")) from error
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:

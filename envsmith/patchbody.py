@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from envsmith.errors import InputError, Problem
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(?: .*)?")
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: .*)?", re.ASCII)
 _LINK_MODES = {"120000": "symbolic link", "160000": "submodule"}
 _NO_MODES = "leave mode lines out: make the patch after `git config core.fileMode false`"
 _PATH_WORDS = ("--- ", "+++ ", "rename from ", "rename to ", "copy from ", "copy to ")

@@ -161,6 +161,10 @@ def _target(path: Path, series: str, layer: str | None, bases: tuple[str | None,
     if exists(path):
         hint = "an old patch is not overwritten; remove it, or take the next number"
         problems.append(Problem(code="patch-exists", message="there is such a patch", where=shown(path), hint=hint))
+    if file.suffix != ".series" or file.name == path.name:
+        hint = "for example `old-driver.series`"
+        message = f"`{file.name}` does not end in `.series`"
+        problems.append(Problem(code="series-name", message=message, where=shown(file), hint=hint))
     if file.resolve().parent != path.resolve().parent:
         message = "the series does not lie beside the patch"
         hint = f"name one in `{shown(path.parent)}`"
@@ -193,4 +197,8 @@ def _extended(file: Path, name: str, layer: str | None, base: str | None) -> _Ta
             hint=hint,
         )
         raise InputError(problem)
+    if known.entries and name < known.entries[-1]:
+        message = f"`{name}` would stand behind `{known.entries[-1]}`"
+        hint = "patches are numbered in the order in which they apply; take the next number"
+        raise InputError(Problem(code="series-order", message=message, where=shown(file), hint=hint))
     return _Target(path=file, text=text, base=known.base, is_new=False)

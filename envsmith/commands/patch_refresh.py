@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envsmith.commands.patchfiles import read_file
-from envsmith.commands.patchmaking import exists, make_body, proven, redated, today
+from envsmith.commands.patchmaking import exists, halves, make_body, proven, redated, today
 from envsmith.commands.result import Result
 from envsmith.commands.workspace import shown, user_path
 from envsmith.errors import InputError, Problem
@@ -221,8 +221,10 @@ def _remade(work: Path, tried: Tried, folder: Path, environ: Mapping[str, str]) 
     """The patch for the new tree; as it was when nothing in it has moved."""
     context = max((hunk.context for hunk in read_hunks(tried.patch.data)), default=3)
     body = make_body(work, tried.before, tried.after, context=max(context, 1))
-    old_body = tried.patch.data[len(tried.patch.data.partition(b"diff --git ")[0]) :]
-    if not tried.offsets and _bare(old_body) == _bare(body.data):
+    _, old_body = halves(tried.patch.data)
+    # A body made here spells a rename out as a removal and an addition; one that fits as it is stays short.
+    renames = re.search(rb"(?m)^rename from ", old_body) is not None
+    if not tried.offsets and (renames or _bare(old_body) == _bare(body.data)):
         data = tried.patch.data
     else:
         data = redated(tried.patch, today(environ)) + body.data

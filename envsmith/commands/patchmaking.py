@@ -57,25 +57,46 @@ def _ambiguous(work: Path, tree: str, data: bytes) -> Iterator[str]:
 
 
 def make_header(fields: Mapping[str, str]) -> bytes:
-    """Write a DEP-3 header; further lines of a value are indented."""
+    """Write a DEP-3 header; further lines of a value are indented.
+
+    Raises:
+        InputError: `patch-header` for a value that is not text.
+    """
     lines = []
     for name, value in fields.items():
         first, *more = value.strip().splitlines()
         lines += [f"{name}: {first.strip()}", *(f" {line.strip()}" for line in more if line.strip())]
-    return ("\n".join(lines) + "\n\n").encode()
+    try:
+        return ("\n".join(lines) + "\n\n").encode()
+    except UnicodeEncodeError as error:
+        wrong = ", ".join(name for name, value in fields.items() if not _is_text(value))
+        problem = Problem(code="patch-header", message=f"{wrong} is not UTF-8", hint="write it in UTF-8")
+        raise InputError(problem) from error
+
+
+def _is_text(value: str) -> bool:
+    """Bytes of the command line that are not UTF-8 arrive as lone surrogates."""
+    return not re.search("[\ud800-\udfff]", value)
 
 
 def today(environ: Mapping[str, str]) -> str:
     """The date of a patch that is made now, or that of SOURCE_DATE_EPOCH."""
     epoch = environ.get("SOURCE_DATE_EPOCH", "")
-    if epoch.isdigit():
+    if re.fullmatch(r"[0-9]{1,11}", epoch):
         return datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc).date().isoformat()
     return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
 
 
+def halves(data: bytes) -> tuple[bytes, bytes]:
+    """A patch's header and its body, which begins with the first line that `diff --git` begins."""
+    found = re.search(rb"(?m)^diff --git ", data)
+    at = found.start() if found else len(data)
+    return data[:at], data[at:]
+
+
 def redated(patch: Patch, date: str) -> bytes:
     """The header of a patch with another `Last-Update`, its other lines as they are."""
-    header = patch.data.partition(b"diff --git ")[0]
+    header, _ = halves(patch.data)
     return re.sub(rb"(?m)^Last-Update:.*$", f"Last-Update: {date}".encode(), header, count=1)
 
 

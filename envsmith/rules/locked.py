@@ -41,7 +41,7 @@ def _is_pinned(s: Situation, package: str) -> bool:
     texts = (*s.env.requires, *s.env.override, *s.env.constrain)
     return any(
         name == package and any(one.operator in ("==", "===") for one in requirement.specifier)
-        for name, requirement in map(_requirement, texts)
+        for name, requirement in map(_requirement, filter(s.holds, texts))
     )
 
 
@@ -50,7 +50,7 @@ def pins(s: Situation) -> Iterator[Finding]:
     if s.lock is None:
         return
     overridden = {_requirement(text)[0] for text in s.env.override}
-    for text in (*s.env.override, *s.env.requires, *s.env.constrain):
+    for text in filter(s.holds, dict.fromkeys((*s.env.override, *s.env.requires, *s.env.constrain))):
         name, requirement = _requirement(text)
         version = s.version(name)
         asked = text in s.env.override or name not in overridden

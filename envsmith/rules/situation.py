@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -16,6 +16,7 @@ from envsmith.recipe import Env, Host, Job
 from envsmith.report import Finding, Severity
 from envsmith.rules.scan import SourceFacts
 from envsmith.rules.tables import Capability, TorchBuild, capability, torch_builds
+from envsmith.target import Target, applies
 
 FAMILY = "rules"
 
@@ -68,12 +69,17 @@ class Situation:
         named = (*self.env.requires, *(source.sdist for source in self.env.source.values() if source.sdist))
         return package in self.env.source or any(_name(text) == package for text in named)
 
+    def holds(self, text: str) -> bool:
+        """Whether a requirement counts on this machine: its marker, if it has one, is true there."""
+        target = Target(python=self.env.python, arch=self.host.arch, glibc=self.host.glibc)
+        return applies(Requirement(text).marker, self.lock.target if self.lock else target)
+
     def _pins(self) -> Iterator[tuple[str, str]]:
         """Exact pins, the strongest last."""
         sdists = [source.sdist for source in self.env.source.values() if source.sdist]
-        for text in (*sdists, *self.env.constrain, *self.env.requires, *self.env.override):
+        for text in filter(self.holds, (*sdists, *self.env.constrain, *self.env.requires, *self.env.override)):
             requirement = Requirement(text)
-            exact = [one for one in requirement.specifier if one.operator == "==" and "*" not in one.version]
+            exact = [one for one in requirement.specifier if is_exact(one)]
             if len(exact) == 1:
                 yield str(canonicalize_name(requirement.name)), exact[0].version
 
@@ -117,6 +123,11 @@ class Situation:
         """Whether the launch table sets a variable to something that reads as no."""
         value = self.env.launch.set.get(variable)
         return value is not None and value.lower() in ("", "0", "false", "no", "n", "off", "f")
+
+
+def is_exact(specifier: Specifier) -> bool:
+    """Whether a specifier names one version; `==2.11.*` does not."""
+    return specifier.operator in ("==", "===") and not specifier.version.endswith(".*")
 
 
 def is_vendor_build(version: Version) -> bool:

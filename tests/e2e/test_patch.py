@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -244,14 +243,87 @@ def test_what_refresh_cannot_start_with_is_refused(project: Project, repo: Path,
     assert refresh(project, moved[1], repo, "-o", "patches/repo-0").codes == ["patch-exists"]
 
 
+def test_a_rename_is_refreshed_as_git_applies_it(project: Project, repo: Path) -> None:
+    git(repo, "mv", "same.txt", "other.txt")
+    replace(repo / "a/b.py", ("x = 1", "x = 2"))
+    words = (*WORDS, "--layer", "fix", "--base", git(repo, "rev-parse", "HEAD"))
+    made = project.run(
+        "patch", "new", repo, "-o", "patches/repo-0/0001-move-same.patch", "--series", "mine.series", *words
+    )
+    assert made.code == 0, made.out
+    body = project.folder / "patches/repo-0/0001-move-same.patch"
+    head, _, _ = body.read_text().partition("diff --git ")
+    rename = "diff --git a/same.txt b/other.txt\nsimilarity index 100%\nrename from same.txt\nrename to other.txt\n"
+    body.write_text(head + rename)
+    git(repo, "reset", "-q", "--hard")
+    onto = commit(repo, {"more.txt": "more\n"})
+    said = project.run(
+        "patch", "refresh", "patches/repo-0/mine.series", "--onto", onto, "--source", repo, "-o", "patches/repo-1"
+    )
+    assert said.code == 0, said.out
+    assert "rename to other.txt" in (project.folder / "patches/repo-1/0001-move-same.patch").read_text()
+
+
+def test_a_header_may_speak_of_a_diff(project: Project, repo: Path) -> None:
+    base = git(repo, "rev-parse", "HEAD")
+    replace(repo / "a/long.txt", ("line 30\n", "line thirty\n"))
+    words = (*WORDS, "--layer", "fix", "--base", base, "--description", "see: diff --git a/x b/x")
+    out = "patches/repo-0/0001-say-thirty.patch"
+    made = project.run("patch", "new", repo, "-o", out, "--series", "mine.series", *words)
+    assert made.code == 0, made.out
+    git(repo, "reset", "-q", "--hard")
+    onto = commit(repo, {"a/long.txt": "line 0\n" + LONG})
+    said = project.run(
+        "patch", "refresh", "patches/repo-0/mine.series", "--onto", onto, "--source", repo, "-o", "patches/repo-1"
+    )
+    assert said.code == 0, said.out
+    assert "see: diff --git a/x b/x" in (project.folder / "patches/repo-1/0001-say-thirty.patch").read_text()
+
+
+@pytest.mark.parametrize(
+    ("series", "words", "code"),
+    [
+        ("0001-say-eager.patch", (), "series-name"),
+        ("mine", (), "series-name"),
+        ("mine.series", ("--seen-as", "caf\udce9"), "patch-header"),
+    ],
+)
+def test_what_new_would_spoil_is_refused(
+    project: Project, repo: Path, series: str, words: tuple[str, ...], code: str
+) -> None:
+    replace(repo / "a/b.py", ("x = 1", "x = 2"))
+    said = new(project, repo, "0001-say-eager.patch", *WORDS, *words, "--layer", "fix", series=series)
+    assert (said.code, said.codes) == (2, [code]), said.out + said.err
+    assert not (project.folder / f"patches/tool-1/{series}").exists()
+    assert not (project.folder / "patches/tool-1/0001-say-eager.patch").exists()
+
+
+def test_a_patch_is_not_listed_behind_a_higher_number(project: Project, repo: Path) -> None:
+    base = git(repo, "rev-parse", "HEAD")
+    replace(repo / "a/b.py", ("x = 1", "x = 2"))
+    words = (*WORDS, "--layer", "fix", "--base", base)
+    assert new(project, repo, "0002-say-two.patch", *words).code == 0
+    said = new(project, repo, "0001-say-one.patch", *words)
+    assert (said.code, said.codes) == (2, ["series-order"]), said.out
+
+
+@pytest.mark.parametrize("epoch", ["99999999999999999", "\N{SUPERSCRIPT TWO}"])
+def test_a_date_that_is_none_is_not_taken(project: Project, repo: Path, epoch: str) -> None:
+    replace(repo / "a/b.py", ("x = 1", "x = 2"))
+    out = "patches/repo-0/0001-say-two.patch"
+    words = (*WORDS, "--layer", "fix", "--base", git(repo, "rev-parse", "HEAD"))
+    said = project.run(
+        "patch", "new", repo, "-o", out, "--series", "mine.series", *words, env={"SOURCE_DATE_EPOCH": epoch}
+    )
+    assert said.code == 0, said.out
+
+
 # check
 
 
-def test_a_sound_folder_has_no_problems_and_takes_no_time(project: Project) -> None:
-    started = time.monotonic()
+def test_a_sound_folder_has_no_problems(project: Project) -> None:
     said = project.run("patch", "check")
     assert said.code == 0, said.out
-    assert time.monotonic() - started < 10
     assert [row["series"] for row in said.json["data"]["series"]] == [
         "patches/alpha-1.0/demo.series", "patches/tool-1/demo.series",
     ]  # fmt: skip

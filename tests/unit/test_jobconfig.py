@@ -104,6 +104,45 @@ def test_the_list_that_hydra_writes_is_read_too() -> None:
     assert values("- data.train_batch_size=1\n- +a.b=c\n", "overrides.yaml") == {"train_batch_size": 1}
 
 
+BOTH = {"train_batch_size": 1, "dynamic_batch": True}
+
+
+def test_a_resolved_configuration_says_the_same() -> None:
+    text = "actor_rollout_ref:\n  model: {use_fused_kernels: true, path: x}\ndata: {train_batch_size: 1, seed: null}\n"
+    said = {"fused_kernels": True, "train_batch_size": 1}
+    assert values(text, "config.yaml") == said
+    assert values("actor_rollout_ref.model.use_fused_kernels: true\ndata.train_batch_size: 1\n", "a.yaml") == said
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("data.train_batch_size=1 data.x=2 actor_rollout_ref.actor.use_dynamic_bsz=True \\", BOTH),
+        ("data.train_batch_size=1   # don't", {"train_batch_size": 1}),
+        ("'data.train_batch_size=1' \"+a.b=c d\"", {"train_batch_size": 1}),
+        ("trainer.name=my run", {}),
+        ("\ufeffdata.train_batch_size=1", {"train_batch_size": 1}),
+        ("data.train_batch_size=1\n~data.train_batch_size=1", {}),
+        ("~actor_rollout_ref.actor.use_dynamic_bsz=True", {}),
+        ("data.train_batch_size=" + "9" * 5000, {}),
+    ],
+)
+def test_a_line_is_read_as_a_shell_and_hydra_would(text: str, expected: dict[str, Any]) -> None:
+    assert values(text) == expected
+
+
+def test_json_may_be_indented_with_tabs() -> None:
+    text = '{\n\t"bf16": true,\n\t"packing": true\n}\n'
+    assert values(text, "job.json") == {"dtype": "bfloat16", "packing": True}
+    assert codes('{"a": 1,\n}', "job.json") == [("job-config-syntax", "job.json:2")]
+
+
+def test_fsdp_may_be_a_list_and_aliases_are_not_spelled_out() -> None:
+    assert values("fsdp: [full_shard, offload]", "a.yaml") == {"cpu_offload": True}
+    bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
+    assert values(f"{bomb}flash_attn: *a11\nfsdp: *a11\n", "a.yaml") == {}
+
+
 @pytest.mark.parametrize(
     "text",
     [

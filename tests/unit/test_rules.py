@@ -445,6 +445,25 @@ def test_a_name_in_many_files_is_one_finding() -> None:
     assert "3 other places" in one.message
 
 
+def test_a_requirement_for_another_python_asks_nothing() -> None:
+    elsewhere = """['torch==2.10.0', 'click<1; python_version < "3.0"', 'torch==2.11.0; python_version < "3.0"']"""
+    there = lock(wheel("torch", "2.10.0"), wheel("click", "8.1.0"))
+    driver = 'driver = ">=570"'
+    assert kinds(found(requires=elsewhere, lock=there, host=driver)) == set()
+    here = elsewhere.replace("<", ">")
+    assert kinds(found(requires=here, lock=there, host=driver)) == {"pin-not-locked"}
+    assert kinds(found(requires=elsewhere, host=driver)) == set()
+
+
+def test_a_text_in_two_keys_is_one_finding() -> None:
+    said = found("override = ['click==9.0']", requires="['click==9.0']", lock=lock(wheel("click", "8.1.0")))
+    assert [finding.kind for finding in said] == ["pin-not-locked"]
+
+
+def test_an_arbitrary_equality_is_a_pin_too() -> None:
+    assert kinds(found(requires="['torch===2.11.0']", host='driver = ">=570"')) == {"driver-too-old"}
+
+
 def test_findings_are_the_same_twice_and_errors_come_first() -> None:
     arguments = {"body": VERL + job(dtype="bfloat16", model_type="qwen3_5", dynamic_batch=True), "host": cc("7.0")}
     said = found(**arguments)  # type: ignore[arg-type]
