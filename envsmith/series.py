@@ -23,7 +23,8 @@ REQUIRED_FIELDS = ("Description", "Origin", "Forwarded", "Last-Update", "Seen-As
 _OPTIONAL_FIELDS = ("Bug", "Author", "Applied-Upstream", "Reviewed-By")
 _FIELD = re.compile(r"([A-Za-z][A-Za-z-]*):(.*)")
 _SERIES_FIELD = re.compile(r"#\s*(Layer|Base|Description):\s*(.*)")
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+#: A full commit id, SHA-1 or SHA-256.
+COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 class Layer(str, Enum):
@@ -128,6 +129,13 @@ def check_base(series: Series, base: str, where: str | None = None) -> None:
         )
 
 
+def halves(data: bytes) -> tuple[bytes, bytes]:
+    """A patch's header and its body, which begins with the first line that `diff --git` begins."""
+    found = re.search(rb"(?m)^diff --git ", data)
+    at = found.start() if found else len(data)
+    return data[:at], data[at:]
+
+
 def parse_patch(data: bytes, name: str, where: str) -> Patch:
     """Read a patch file.
 
@@ -178,7 +186,7 @@ def _check_series_fields(fields: dict[str, str], problems: Problems) -> None:
 
 def _base_key(base: str) -> str | None:
     """Reduce a base to a comparable form; `None` when it is not one."""
-    if _COMMIT.fullmatch(base.lower()):
+    if COMMIT.fullmatch(base.lower()):
         return base.lower()
     try:
         requirement = Requirement(base)

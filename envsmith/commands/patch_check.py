@@ -16,7 +16,7 @@ from envsmith.commands.result import Result
 from envsmith.commands.supplies import named_sources
 from envsmith.commands.workspace import shipped_content, shown, user_path
 from envsmith.errors import EnvsmithError, InputError, Problem
-from envsmith.series import Patch, Series, parse_patch, parse_series
+from envsmith.series import Patch, Series, halves, parse_patch, parse_series
 from envsmith.tools.store import open_store
 
 #: What a patch that stands on another series is refused with when it is tried alone.
@@ -131,8 +131,7 @@ def _duplicates(found: _Found) -> None:
     """Two files of one folder with the same change are one too many."""
     by_body: dict[tuple[Path, bytes], list[Path]] = defaultdict(list)
     for path, patch in sorted(found.patches.items()):
-        body = patch.data[len(patch.data.partition(b"diff --git ")[0]) :]
-        by_body[path.parent, body].append(path)
+        by_body[path.parent, halves(patch.data)[1]].append(path)
     for paths in by_body.values():
         for path in paths[1:]:
             message = f"it makes the same change as `{paths[0].name}`"

@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from envsmith.commands.patchfiles import read_file
-from envsmith.commands.patchmaking import exists, halves, make_body, proven, redated, today
+from envsmith.commands.patchmaking import exists, make_body, proven, redated, today
 from envsmith.commands.result import Result
 from envsmith.commands.workspace import shown, user_path
 from envsmith.errors import InputError, Problem
 from envsmith.hunks import Hunk, Offset, nearest, offsets, read_hunks, rejected
-from envsmith.series import Patch, parse_patch, parse_series
+from envsmith.series import COMMIT, Patch, halves, parse_patch, parse_series
 from envsmith.tools.files import write_atomic
-
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +107,7 @@ def export_tree_of(onto: str, source: str, scratch: Path, work: Path) -> None:
     from envsmith.tools.git import export_commit, export_tree, mirror
     from envsmith.tools.sdist import unpack_sdist
 
-    if _COMMIT.fullmatch(onto):
+    if COMMIT.fullmatch(onto):
         place: str | Path = source if "://" in source else user_path(source)
         mirror(place, onto, scratch / "mirror")
         export_commit(scratch / "mirror", onto, work)

@@ -11,7 +11,7 @@ from pathlib import Path
 from envsmith.commands.workspace import shown
 from envsmith.errors import InputError, Problem
 from envsmith.hunks import is_unique, read_hunks, without_index_lines
-from envsmith.series import Layer, Patch, parse_patch
+from envsmith.series import Layer, Patch, halves, parse_patch
 from envsmith.tools.files import filesystem
 
 DEFAULT_CONTEXT = 3
@@ -85,13 +85,6 @@ def today(environ: Mapping[str, str]) -> str:
     if re.fullmatch(r"[0-9]{1,11}", epoch):
         return datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc).date().isoformat()
     return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-
-
-def halves(data: bytes) -> tuple[bytes, bytes]:
-    """A patch's header and its body, which begins with the first line that `diff --git` begins."""
-    found = re.search(rb"(?m)^diff --git ", data)
-    at = found.start() if found else len(data)
-    return data[:at], data[at:]
 
 
 def redated(patch: Patch, date: str) -> bytes:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envsmith.errors import HostError, InputError, IntegrityError, Problem, StepError, SupplyError
+from envsmith.series import COMMIT, halves
 from envsmith.tools.gittree import Entry, files_below, on_disk, parse_listing, tree_id_of
 from envsmith.tools.process import NO_ROOM, scrubbed, without_secrets
 
@@ -52,7 +53,6 @@ _ATTRIBUTES = "* -text -ident -filter -working-tree-encoding\n"
 #: In a copy to edit: where it started, and the files that the last patch was made from.
 BASE_REF = "refs/envsmith/base"
 LAST_REF = "refs/envsmith/last"
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _QUICK_S = 120.0
 _SLOW_S = 3600.0
 
@@ -468,7 +468,7 @@ def _line(repository: Path, *args: str) -> str:
 
 
 def _check_commit(commit: str) -> None:
-    if not _COMMIT.fullmatch(commit):
+    if not COMMIT.fullmatch(commit):
         message = f"`{commit}` is not a full commit id"
         hint = "a short id or a branch can mean another tree tomorrow; write all 40 digits"
         raise InputError(Problem(code="commit-abbreviated", message=message, hint=hint))
@@ -501,7 +501,7 @@ def _commit(work: Path, tree: str, message: str, parents: Sequence[str]) -> str:
 
 
 def _message(name: str, data: bytes) -> str:
-    header = data.decode("utf-8", "replace").partition("diff --git ")[0]
+    header = halves(data)[0].decode("utf-8", "replace")
     return f"{name.removesuffix('.patch')}\n\n{header.strip()}\n"
 
 
