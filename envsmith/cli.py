@@ -155,28 +155,41 @@ def build(
 @click.argument("envs", nargs=-1, metavar="[ENV]...")
 @click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
 @click.option("--quick", is_flag=True, help="Compare sizes, times and modes with the last full pass; read little.")
-@click.option("--deep", is_flag=True, help="Read and hash every byte.")
+@click.option("--deep", is_flag=True, help="Read and hash every byte, and recompile bytecode.")
 @click.option("--imports", is_flag=True, help="Really import the recipe's list in a launched process.")
-@click.option("--all", "everything", is_flag=True, help="All families and levels: what a build ends with.")
+@click.option("--contexts", is_flag=True, help="Start the child chain: spawn, fork, torchrun, Ray, vLLM.")
+@click.option("--all", "everything", is_flag=True, help="All families and levels.")
 @click.option("--only", "families", multiple=True, metavar="FAMILY", help="Only this family; may be given again.")
 @click.option("--lock", "lock_file", metavar="FILE", help="Compare with this lock too.")
+@click.option("--pid", type=int, metavar="PID", help="Inspect a running process of the env and its descendants.")
+@click.option("--brief", is_flag=True, help="At most 40 lines of 100 columns, without secrets and long paths.")
+@click.option("--html", metavar="FILE", help="Also write one self-contained page.")
 def verify(
     envs: tuple[str, ...],
     root: str | None,
     quick: bool,
     deep: bool,
     imports: bool,
+    contexts: bool,
     everything: bool,
     families: tuple[str, ...],
     lock_file: str | None,
+    pid: int | None,
+    brief: bool,
+    html: str | None,
 ) -> Result:
     """Compare the disk and what processes load with the lock; nothing is written into the env.
 
+    ENV is `stack/env`, or the path of any environment, whoever made it.
+
     \b
     envsmith verify quickstart/worker          the default: no package code runs
-    envsmith verify quickstart/worker --all    every byte, and real imports
+    envsmith verify quickstart/worker --all    every byte, real imports, the child chain
+    envsmith verify /opt/vendor/venv           an env that another tool made
+    envsmith verify a100/rl --pid 4711         what the process that failed really loaded
     envsmith verify                            every env under the root
     """
+    from envsmith.commands.verify import Output
     from envsmith.commands.verify import run as command
 
     _linux_only("verify")
@@ -186,9 +199,12 @@ def verify(
         quick=quick,
         deep=deep,
         imports=imports,
+        contexts=contexts,
         everything=everything,
         families=families,
         lock_file=lock_file,
+        pid=pid,
+        output=Output(brief=brief, html=html),
         environ=os.environ,
         screen=_screen(),
     )

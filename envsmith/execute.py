@@ -18,8 +18,11 @@ from packaging.utils import parse_wheel_filename
 
 from envsmith import __version__
 from envsmith.commands.current import switch_current
-from envsmith.commands.examine import Depth, Examination, Subject, base_hooks, examine, verify_table
+from envsmith.commands.depth import Depth, Examination
+from envsmith.commands.envs import BuiltEnv, read_receipt
+from envsmith.commands.examine import examine
 from envsmith.commands.launching import resolved
+from envsmith.commands.look_processes import base_hooks
 from envsmith.commands.manifests import (
     Installable,
     Listed,
@@ -44,10 +47,9 @@ from envsmith.commands.sources import (
     pylock_of,
     unpack_to_work_copy,
 )
+from envsmith.commands.subject import Subject, built_subject, open_subject, verify_table
 from envsmith.commands.supplies import Supplies
 from envsmith.commands.unpacking import Unpacker
-from envsmith.commands.verify import open_subject
-from envsmith.commands.workspace import BuiltEnv, read_receipt
 from envsmith.errors import EnvsmithError, IntegrityError, NegativeAnswer, Problem
 from envsmith.launch import LaunchTable, path_filter_hook
 from envsmith.lock import File, Lock, LockedSource, Wheel, digest
@@ -80,6 +82,8 @@ from envsmith.tools.index import Item
 from envsmith.tools.interpreter import Interpreter
 from envsmith.tools.isolate import isolate
 from envsmith.tools.journal import Journal
+from envsmith.tools.process import scrubbed
+from envsmith.tools.stdlib import make_record
 from envsmith.tools.uv import uv_version
 
 
@@ -111,6 +115,7 @@ class _State:
     editable_wheels: list[Installable] = field(default_factory=list)
     editable: dict[str, tuple[str, ...]] = field(default_factory=dict)
     base_hooks: dict[str, str] = field(default_factory=dict)
+    python_record: str = ""
     steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
     listed: tuple[Listed, ...] = ()
     manifest: Manifest | None = None
@@ -337,20 +342,25 @@ class _Build:
         text = manifest.to_json()
         self.state.manifest = manifest
         self.state.manifest_sha256 = hashlib.sha256(text.encode()).hexdigest()
+        python = self.directory / "bin" / "python"
+        record = make_record(python, env=scrubbed(self.order.environ), directory=self.directory)
+        self.state.python_record = record.to_json()
+        write_atomic(self._beside("python.json"), self.state.python_record)
         write_atomic(self._beside("manifest.json"), text)
         write_atomic(self._beside("pylock.toml"), self.order.lock_text)
-        subject = Subject(
+        subject = built_subject(
             name=self.order.plan.env,
             directory=self.directory,
             receipt=self._receipt(),
             lock=self.order.lock,
-            manifest=manifest,
+            manifest_text=text,
+            python_record=self.state.python_record,
             index=self._beside("stat.json"),
         )
         self._examine(subject)
 
     def _examine(self, subject: Subject) -> None:
-        depth = Depth(bytes="deep", imports=True, shell=False)
+        depth = Depth(bytes="deep", imports=True, contexts="recipe", shell=False)
         examination = examine(subject, depth, environ=self.order.environ, progress=self.supplies.screen)
         self.state.examination = examination
         if examination.report.failed:
@@ -360,8 +370,9 @@ class _Build:
         """Verify an env that stands by another verify table; what its files must be has not changed."""
         receipt = read_receipt(self.directory)
         standing = open_subject(BuiltEnv(name=self.order.plan.env, directory=self.directory, receipt=receipt))
-        self.state.renewed = replace(standing.receipt, verify={**standing.receipt.verify, **self.order.verify})
-        self._examine(replace(standing, receipt=self.state.renewed))
+        receipt_before = standing.records[1]
+        self.state.renewed = replace(receipt_before, verify={**receipt_before.verify, **self.order.verify})
+        self._examine(replace(standing, receipt=self.state.renewed, verify=self.state.renewed.verify))
 
     def _receipt(self) -> Receipt:
         order, manifest = self.order, self.state.manifest
@@ -377,6 +388,7 @@ class _Build:
             python=order.interpreter.version,
             python_path=str(order.interpreter.path),
             python_sha256=order.python_sha256,
+            python_record=digest(self.state.python_record),
             uv=uv_version(),
             envsmith=__version__,
             manifest=self.state.manifest_sha256,

@@ -113,6 +113,10 @@ class Import:
     file: str | None
     version: str | None
     seconds: float
+    cause: str | None = None
+    """The first exception of the chain, where the one that was raised hides another."""
+    said: str | None = None
+    """The end of what the import printed on stderr."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,6 +146,17 @@ class Launcher:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """A file that names the program which runs it by path."""
+
+    path: str
+    shebang: str
+    interpreter: str
+    """The program that ends up running it."""
+    interpreter_exists: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Distribution:
     """A metadata directory on the path."""
 
@@ -158,6 +173,8 @@ class MappedFile:
 
     path: str
     deleted: bool
+    sha256: str | None = None
+    """Of the files of a library that is mapped from several paths; None for all others, and where it cannot be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,7 +191,7 @@ class Facts:
 
     schema: int
     context: str
-    """How the process was started: `plain`, `launched`, `spawn`, `torchrun`, `ray`."""
+    """How the process was started: `plain`, `launched`, `spawn`, `fork`, `torchrun[0]`, `ray`, `vllm` …"""
     python: Python
     flags: Mapping[str, int]
     path: tuple[PathEntry, ...]
@@ -184,10 +201,50 @@ class Facts:
     imports: Mapping[str, Import]
     attributes: Mapping[str, Attribute]
     launchers: Mapping[str, Launcher]
+    scripts: tuple[Script, ...]
     distributions: tuple[Distribution, ...]
     maps: tuple[MappedFile, ...]
     faults: tuple[Fault, ...]
     seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Level:
+    """One process of the chain that starts in the launch environment."""
+
+    name: str
+    """`launched`, `spawn`, `torchrun[0]`, `ray`, `ray-child` …"""
+    parent: str | None
+    """The level that it was started from; None for what the launch environment itself starts."""
+    facts: Facts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unstarted:
+    """A context that gave no answer."""
+
+    context: str
+    reason: str
+    """Its last words, or what is missing."""
+    skipped: bool = False
+    """True where the env has no such package, so that nothing could be started."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LibcudaAnswer:
+    """What the driver's library said in a fresh process that loaded nothing else."""
+
+    loaded: bool
+    error: str | None
+    """The loader's words where it could not be loaded."""
+    init: int | None
+    """What `cuInit(0)` returned; 0 is success."""
+    driver_version: int | None
+    """What `cuDriverGetVersion` gave: 12080 is CUDA 12.8."""
+    path: str | None
+    """The mapped file, links resolved."""
+    version: str | None
+    """As the file's name has it: `570.86.15`."""
 
 
 def parse(text: str) -> Facts:
@@ -201,14 +258,31 @@ def parse(text: str) -> Facts:
         if facts.schema != SCHEMA:
             raise _MismatchError(f"answer.schema: `{facts.schema}` instead of `{SCHEMA}`")
     except (ValueError, RecursionError) as error:
-        raise IntegrityError(
-            Problem(
-                code="probe-answer-malformed",
-                message=f"the probe's answer cannot be read: {error}",
-                hint="something in the probed process wrote into the answer, or the probe is of another version",
-            )
-        ) from error
+        raise _malformed(error) from error
     return facts
+
+
+def parse_libcuda(text: str) -> LibcudaAnswer:
+    """Read the answer about the driver's library.
+
+    Raises:
+        IntegrityError: `probe-answer-malformed`.
+    """
+    try:
+        answer: LibcudaAnswer = _build(LibcudaAnswer, json.loads(text), "answer")
+    except (ValueError, RecursionError) as error:
+        raise _malformed(error) from error
+    return answer
+
+
+def _malformed(error: Exception) -> IntegrityError:
+    return IntegrityError(
+        Problem(
+            code="probe-answer-malformed",
+            message=f"the probe's answer cannot be read: {error}",
+            hint="something in the probed process wrote into the answer, or the probe is of another version",
+        )
+    )
 
 
 class _MismatchError(ValueError):

@@ -92,6 +92,15 @@ class BasePython(_Table):
     prefix: str | None = None
 
 
+class Altered(_Table):
+    """One file of a base package that was not as its RECORD says when the snapshot was taken."""
+
+    path: Annotated[str, Field(min_length=1)]
+    """As RECORD spells it."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """What it was; None where it was missing."""
+
+
 class BasePackage(_Table):
     """`[[packages]]`: one distribution of the base."""
 
@@ -104,6 +113,10 @@ class BasePackage(_Table):
     requires: tuple[Annotated[str, AfterValidator(_requirement)], ...] = ()
     files: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Digest over its installed files; None where only the version is known."""
+    record: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Sha256 of its RECORD, which names every file of it."""
+    altered: tuple[Altered, ...] = ()
+    """Files that were not as RECORD says already then."""
 
 
 class Snapshot(_Table):
@@ -122,12 +135,15 @@ class Snapshot(_Table):
         """Sha256 over interpreter and packages, for locks; order and the machine's facts do not count."""
         content = {
             "python": self.python.model_dump(mode="json", by_alias=True) if self.python else None,
-            "packages": sorted(
-                (package.model_dump(mode="json", by_alias=True) for package in self.packages),
-                key=lambda package: str(package["name"]),
-            ),
+            "packages": sorted(map(_for_digest, self.packages), key=lambda package: str(package["name"])),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _for_digest(package: BasePackage) -> dict[str, Any]:
+    """What of a package counts; keys that came later count only where they are there, so that old locks stay fresh."""
+    said = package.model_dump(mode="json", by_alias=True)
+    return {key: value for key, value in said.items() if value or key not in ("record", "altered")}
 
 
 def parse_snapshot(text: str, where: str) -> Snapshot:

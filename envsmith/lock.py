@@ -136,6 +136,16 @@ class Conflict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AlteredFile:
+    """A file of a base package that was not as its RECORD says when the snapshot was taken."""
+
+    path: str
+    """As RECORD spells it."""
+    sha256: str | None
+    """None where it was missing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LockedBase:
     """A package of the vendor's base that the env uses or must leave unchanged. It is never downloaded."""
 
@@ -145,6 +155,9 @@ class LockedBase:
     protected: bool
     files: str | None
     """Digest over its installed files, where the snapshot has it."""
+    record: str | None = None
+    """Sha256 of its RECORD, where the snapshot has it."""
+    altered: tuple[AlteredFile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,7 +273,8 @@ def render(lock: Lock) -> str:
     for table, entries in _tables(lock):
         for one in entries:
             out += ["", f"[[tool.envsmith.{table}]]"]
-            out += [f"{key} = {_value(value)}" for key, value in _plain(one).items() if value is not None]
+            plain = {key: value for key, value in _plain(one).items() if value is not None}
+            out += [f"{key} = {_value(value)}" for key, value in plain.items() if key != "altered" or value]
     return "\n".join(out) + "\n"
 
 
@@ -378,6 +392,11 @@ def _base(entry: dict[str, Any]) -> LockedBase:
         version=_optional_text(entry.get("version")),
         protected=_truth(entry["protected"]),
         files=_optional_text(entry.get("files")),
+        record=_optional_text(entry.get("record")),
+        altered=tuple(
+            AlteredFile(path=_text(one["path"]), sha256=_optional_text(one.get("sha256")))
+            for one in entry.get("altered", [])
+        ),
     )
 
 

@@ -30,7 +30,7 @@ RootKind = Literal["module", "package", "namespace", "extension"]
 INSTALLER_FILES = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json"})
 
 _FIRST: tuple[RootKind, ...] = ("package", "extension", "module", "namespace")
-_SITE_PACKAGES = re.compile(r"lib/python\d+\.\d+t?/site-packages/")
+_SITE_PACKAGES = re.compile(r"lib(64)?/python\d+(\.\d+)?t?/(site|dist)-packages/")
 
 
 class Kind(str, Enum):

@@ -13,7 +13,7 @@ NAME = "envsmith.json"
 SCHEMA = 1
 
 #: Keys that may differ between two equal builds.
-VARIABLE = ("built-at", "seconds", "log", "root", "python-path", "manifest")
+VARIABLE = ("built-at", "seconds", "log", "root", "python-path", "python-record", "manifest")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +30,8 @@ class Receipt:
     """Version of the interpreter."""
     python_path: str
     python_sha256: str
+    python_record: str = ""
+    """Sha256 of the record of the interpreter and its library; empty in receipts of before there was one."""
     uv: str
     envsmith: str
     manifest: str
@@ -69,6 +71,7 @@ def parse(text: str, where: str) -> Receipt:
         if data.pop("envsmith-receipt") != SCHEMA:
             raise ValueError("it was written by another version of envsmith")
         values = {key.replace("-", "_"): value for key, value in data.items()}
+        values.setdefault("python_record", "")
         _require(values, _FIELDS, "")
         _require(values["launch"], _LAUNCH, "launch.")
         _require(values["verify"], _VERIFY, "verify.")
@@ -121,7 +124,7 @@ _FIELDS: dict[str, _Fits] = {
     **dict.fromkeys(
         (
             "stack", "env", "fingerprint", "lock_sha256", "recipe", "python", "python_path", "python_sha256", "uv",
-            "envsmith", "manifest", "portable", "root", "log", "built_at",
+            "python_record", "envsmith", "manifest", "portable", "root", "log", "built_at",
         ),
         _is_text,
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from packaging.utils import canonicalize_name
 
@@ -11,6 +11,7 @@ from envsmith.conflicts import Acceptance, Declaration, Violation, judge, violat
 from envsmith.facts import Facts
 from envsmith.lock import Lock
 from envsmith.report import REBUILD, Finding, Severity
+from envsmith.target import Target
 
 FAMILY = "conflicts"
 
@@ -23,14 +24,13 @@ def check_conflicts(lock: Lock, facts: Facts) -> Iterator[Finding]:
     """
     expected = {wheel.name: wheel.version for wheel in lock.wheels}
     expected |= {source.project: source.version for source in lock.sources}
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for distribution in facts.distributions:
-        found[str(canonicalize_name(distribution.name))].append((distribution.version, distribution.metadata))
-    yield from _versions(expected, found)
+    yield from check_versions(expected, facts)
     yield from _broken(lock, facts)
 
 
-def _versions(expected: dict[str, str], found: dict[str, list[tuple[str, str]]]) -> Iterator[Finding]:
+def check_versions(expected: Mapping[str, str], facts: Facts) -> Iterator[Finding]:
+    """Prove that the installed distributions are exactly those of `expected`, canonical name to version."""
+    found = _installed(facts)
     for name in sorted(expected.keys() | found.keys()):
         wanted, seen = expected.get(name), found.get(name, [])
         versions = sorted({version for version, _ in seen})
@@ -47,15 +47,58 @@ def _versions(expected: dict[str, str], found: dict[str, list[tuple[str, str]]])
                 "distribution-missing", name, f"{name} {wanted} is locked, but not installed", wanted, "not installed"
             )
         elif len(versions) > 1:
-            yield _finding(
-                "distribution-twice",
-                name,
-                f"{name} is installed more than once, and which one a tool sees is chance",
-                wanted,
-                ", ".join(f"{version} in {where}" for version, where in sorted(seen)),
-            )
+            yield _twice(name, wanted, seen)
         elif versions[0] != wanted:
             yield _finding("version-differs", name, f"{name} has another version than the lock", wanted, versions[0])
+
+
+def check_requirements(target: Target, facts: Facts) -> Iterator[Finding]:
+    """Say which declared requirements do not hold, and what is installed twice, where no lock says what is meant.
+
+    A broken requirement is a warning: without a lock nobody can tell whether it was accepted. Extras that nobody
+    asks for are not followed.
+    """
+    for name, seen in sorted(_installed(facts).items()):
+        if len({version for version, _ in seen}) > 1:
+            yield _twice(name, None, seen)
+    declarations = {
+        str(canonicalize_name(d.name)): Declaration(
+            name=str(canonicalize_name(d.name)), version=d.version, requires=d.requires
+        )
+        for d in facts.distributions
+        if d.readable
+    }
+    versions = {name: declared.version for name, declared in declarations.items()}
+    for violation in violations(declarations, versions, target):
+        yield Finding(
+            check=FAMILY,
+            kind="requirement-broken",
+            severity=Severity.WARNING,
+            subject=violation.package,
+            message=violation.sentence(),
+            expected=violation.requirement,
+            actual=violation.found or "absent",
+        )
+
+
+def _installed(facts: Facts) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for distribution in facts.distributions:
+        found[str(canonicalize_name(distribution.name))].append((distribution.version, distribution.metadata))
+    return found
+
+
+def _twice(name: str, wanted: str | None, seen: list[tuple[str, str]]) -> Finding:
+    return Finding(
+        check=FAMILY,
+        kind="distribution-twice",
+        severity=Severity.ERROR,
+        subject=name,
+        message=f"{name} is installed more than once, and which one a tool sees is chance",
+        expected=wanted,
+        actual=", ".join(f"{version} in {where}" for version, where in sorted(seen)),
+        hint=f"build it again with {REBUILD}",
+    )
 
 
 def _broken(lock: Lock, facts: Facts) -> Iterator[Finding]:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import chain
 
-from envsmith.checks.unowned import header_problem, judge_bytecode, judge_unowned, source_of
+from envsmith.bytecode import Fit, judge_header, source_of
+from envsmith.checks.unowned import judge_unowned
 from envsmith.manifest import Content, Entry, Kind, Manifest, import_base
 from envsmith.observed import Observed, Seen
 from envsmith.report import REBUILD, Finding, Severity
@@ -23,6 +24,10 @@ HINT = f"build it again with {REBUILD}: an environment is not repaired in place"
 
 #: What other families judge or what comes after the manifest: receipt, sources, and the empty lock file of any uv call.
 JUDGED_ELSEWHERE = ("envsmith.json", ".lock")
+
+#: What projects keep beside their packages to be built and tested with. Wheels that ship one by accident overwrite each
+#: other's, and nothing that runs imports it (facts/verify.md §1: `build_backend.py` of two wheels).
+BUILD_FILES = frozenset({"build_backend.py", "build_utils.py", "setup.py", "conftest.py"})
 
 #: A package `__init__.py` this small, differing alone, is how old-style namespace packages look.
 NAMESPACE_STUB_BYTES = 1024
@@ -36,12 +41,14 @@ def check_files(
     distributions: Collection[str] = (),
     elsewhere: tuple[str, ...] = JUDGED_ELSEWHERE,
     allow_changed: tuple[str, ...] = (),
+    whole: bool = True,
 ) -> Iterator[Finding]:
     """Hold what was seen on disk against the manifest.
 
     `distributions` are the `name==version` of the lock; an environment with none or fewer of them never passes.
     `elsewhere` are paths, or folders with a final slash, that this family leaves alone. `allow_changed` are shell
     patterns of data that its own package rewrites at run time: such a file must be there, its content is its own.
+    `whole` is False for a manifest that an env's own RECORDs gave: nobody knows then what should be there at all.
     """
     folders = tuple(place for place in elsewhere if place.endswith("/"))
     seen = {item.path: item for item in observed.files}
@@ -54,13 +61,13 @@ def check_files(
     owned = manifest.by_path()
     strange = [item for path, item in seen.items() if path not in owned]
     unowned = [item for item in strange if not (item.path in elsewhere or item.path.startswith(folders))]
-    yield from _half(entries, seen, receipt, distributions)
+    if whole:
+        yield from _half(entries, seen, receipt, distributions)
     if any(entry.path in seen for entry in entries):
         yield from _missing(entries, seen)
     held = [e for e in entries if not any(fnmatchcase(e.path, pattern) for pattern in allow_changed)]
     yield from _changed(held, seen, observed)
     yield from _overlapping(entries, observed.digests)
-    yield from judge_bytecode((s for s in strange if "/.git/" not in s.path), owned, seen, observed.bytecode)
     yield from judge_unowned(unowned, owned)
 
 
@@ -178,7 +185,7 @@ def _is_rewritten_bytecode(entry: Entry, seen: Mapping[str, Seen], observed: Obs
     """Python replaces bytecode that came in a wheel when it is older than the installed source; that is no drift."""
     source = seen.get(source_of(entry.path) or "") if entry.part == "portable" else None
     header = observed.bytecode.get(entry.path)
-    return source is not None and header is not None and header_problem(header, source) is None
+    return source is not None and header is not None and judge_header(header, source)[0] in (Fit.FITS, Fit.HASHED)
 
 
 def _kind_differs(entry: Entry, item: Seen) -> Finding | None:
@@ -233,7 +240,7 @@ def _overlapping(entries: list[Entry], digests: Mapping[str, str]) -> Iterator[F
     """Files that two distributions want with different contents: one of the two is broken."""
     groups: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for entry in entries:
-        if entry.alternatives:
+        if entry.alternatives and _short(entry.path) not in BUILD_FILES:
             groups[_package_of(entry.path), entry.owner].append(entry)
     packages = {_package_of(e.path) for e in entries if e.path.endswith("/__init__.py")}
     for (package, owner), group in sorted(groups.items()):

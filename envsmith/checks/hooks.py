@@ -62,7 +62,7 @@ def _pth_message(pth: PthFile, known: str | None) -> str:
     does = [f"runs `{_short(line)}`" for line in pth.import_lines[:1]]
     does += [f"adds `{_short(line)}` to sys.path" for line in pth.lines[:1]]
     what = " and ".join(does) or "does nothing"
-    whose = "a .pth file that no package of the lock owns" if known is None else "a .pth file whose content was changed"
+    whose = "a .pth file that no package owns" if known is None else "a .pth file whose content was changed"
     return f"{whose} {what}" + ("" if pth.sure else ", if its directory is read for .pth files")
 
 
@@ -106,7 +106,7 @@ def check_user_site(expected: Expected, facts: Facts) -> Iterator[Finding]:
     active = any(entry.real == site.user_dir for entry in facts.path)
     yield Finding(
         check=FAMILY,
-        kind="user-site",
+        kind="user-site-leak",
         severity=Severity.ERROR if active else Severity.WARNING,
         subject=site.user_dir,
         message="the user site directory exists, is enabled and "

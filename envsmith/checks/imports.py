@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from envsmith.checks.expected import Expected, ImportRoot, from_library, way_in, within
-from envsmith.facts import Facts, Module, PathEntry
+from envsmith.checks.failures import Failure, failure_of
+from envsmith.facts import Facts, Import, Module, PathEntry
 from envsmith.report import REBUILD, Finding, Severity
 
 FAMILY: Final = "imports"
@@ -253,7 +254,9 @@ def check_real_imports(expected: Expected, facts: Facts) -> Iterator[Finding]:
         if result is None:
             yield _error("import-failed", name, f"the probe did not try to import `{name}`")
         elif not result.ok:
-            yield _failed_import(name, result.error_type, result.error, expected)
+            yield _failed_import(name, result, expected)
+        elif (unfit := failure_of(result.said)) is not None and unfit.kind == "native-abi-numpy":
+            yield _unfit(name, unfit, result.said)
         elif result.file and not _may_load(result.file, expected, facts):
             message = f"`import {name}` loaded a file outside of the environment{_how(result.file, facts)}"
             yield _error("unexpected-file", name, message, expected.env_dir, result.file)
@@ -268,9 +271,20 @@ def _may_load(path: str, expected: Expected, facts: Facts) -> bool:
     return within(path, expected.allowed()) or from_library(path, expected, facts)
 
 
-def _failed_import(name: str, error_type: str | None, error: str | None, expected: Expected) -> Finding:
-    said = f"{error_type}: {error}"
-    if error_type == "ImportError" and error == NO_DRIVER and not expected.has_device:
+def _unfit(name: str, failure: Failure, words: str | None) -> Finding:
+    line = next((line for line in (words or "").splitlines() if failure.fits(line)), words)
+    return _error(
+        failure.kind,
+        name,
+        f"`import {name}` shows that {failure.cause}",
+        actual=(line or "").strip(),
+        hint=failure.hint,
+    )
+
+
+def _failed_import(name: str, result: Import, expected: Expected) -> Finding:
+    said = f"{result.error_type}: {result.error}"
+    if result.error_type == "ImportError" and result.error == NO_DRIVER and not expected.has_device:
         return Finding(
             check=FAMILY,
             kind="import-needs-driver",
@@ -280,7 +294,11 @@ def _failed_import(name: str, error_type: str | None, error: str | None, expecte
             actual=said,
             hint="verify again on a machine with a device",
         )
-    return _error("import-failed", name, f"`import {name}` failed", actual=said)
+    words = "\n".join(filter(None, (result.cause, said, result.said)))
+    failure = failure_of(words)
+    if failure is not None:
+        return _unfit(name, failure, words)
+    return _error("import-failed", name, f"`import {name}` failed", actual=result.cause or said)
 
 
 def _error(

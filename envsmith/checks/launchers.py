@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -12,6 +13,8 @@ from envsmith.facts import Facts, Launcher
 from envsmith.report import REBUILD, Finding, Severity
 
 FAMILY: Final = "launchers"
+#: Scripts of one cause that are named; the rest is counted.
+SHOWN: Final = 10
 
 
 def check_launchers(expected: Expected, facts: Facts) -> Iterator[Finding]:
@@ -26,6 +29,36 @@ def check_launchers(expected: Expected, facts: Facts) -> Iterator[Finding]:
         launcher = facts.launchers.get(name)
         if launcher is not None:
             yield from _judge(name, launcher, f"{expected.env_dir}/bin")
+
+
+def check_scripts(expected: Expected, facts: Facts, shipped: Collection[str] = ()) -> Iterator[Finding]:
+    """Prove that no script of the environment is run by the Python of another place.
+
+    Console scripts name their interpreter by path, so an environment that was moved or copied starts another one or
+    none, and the shell then says that the script itself is missing (facts/symptoms.md D44). `shipped` are scripts,
+    relative to the environment, that a wheel brought as they are: their first line is their author's. Scripts that
+    look their program up (`#!/usr/bin/env`) are not judged here.
+    """
+    groups: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for script in facts.scripts:
+        path = expected.relative(script.path)
+        if path in shipped or not _is_python(script.interpreter):
+            continue
+        if str(PurePosixPath(script.interpreter).parent) != f"{expected.env_dir}/bin" or not script.interpreter_exists:
+            groups[script.interpreter, script.interpreter_exists].append(path)
+    for (interpreter, exists), paths in sorted(groups.items()):
+        many = f"{len(paths)} scripts are" if len(paths) > 1 else "a script is"
+        state = "" if exists else ", which does not exist: the shell will say that the script itself is missing"
+        yield Finding(
+            check=FAMILY,
+            kind="shebang-relocation",
+            severity=Severity.WARNING if exists else Severity.ERROR,
+            subject=", ".join(paths[:SHOWN]) + (", …" if len(paths) > SHOWN else ""),
+            message=f"{many} run by the Python of another place{state}",
+            expected=f"{expected.env_dir}/bin/python",
+            actual=interpreter,
+            hint=f"the environment was moved or copied, which venvs do not survive: build it again with {REBUILD}",
+        )
 
 
 def _judge(name: str, launcher: Launcher, bin_dir: str) -> Iterator[Finding]:

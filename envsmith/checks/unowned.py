@@ -1,16 +1,14 @@
 """What lies in an environment and belongs to nothing: part of the family `files`.
 
-Bytecode that Python itself wrote is the one thing that may be there unlisted: `__pycache__/x.cpython-311.pyc` beside an
-owned `x.py`, with a header that fits that source. Whether its code fits is asked by the family `pyc`.
+Bytecode is left to the family `pyc`.
 
-Source: cached bytecode invalidation and import path order (docs.python.org, "The import system", PEP 552, PEP 3147).
+Source: import path order (docs.python.org, "The import system").
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from struct import unpack
+from collections.abc import Iterator, Mapping
 
 from envsmith.manifest import Entry, import_base, importable
 from envsmith.observed import Seen
@@ -20,50 +18,6 @@ FAMILY = "files"
 SHOWN = 10
 #: Modules that Python imports at every start when it finds them.
 START_UP = ("sitecustomize", "usercustomize")
-
-
-def judge_bytecode(
-    unowned: Iterable[Seen], owned: Mapping[str, Entry], seen: Mapping[str, Seen], headers: Mapping[str, bytes]
-) -> Iterator[Finding]:
-    """Judge every `.pyc` that the manifest does not list."""
-    orphans: dict[str, list[str]] = defaultdict(list)
-    stale: dict[str, list[str]] = defaultdict(list)
-    for item in unowned:
-        if not item.path.endswith(".pyc") or leftover_root(item.path):
-            continue
-        source = source_of(item.path)
-        if source is None or source not in owned:
-            orphans["has no source that belongs to a distribution"].append(item.path)
-        elif source in seen and (why := header_problem(headers.get(item.path, b""), seen[source])):
-            (stale if why.startswith("is stale") else orphans)[why].append(item.path)
-    for why, paths in sorted(orphans.items()):
-        yield from _grouped("unowned-bytecode", paths, f"bytecode {why}", Severity.ERROR)
-    for why, paths in sorted(stale.items()):
-        yield from _grouped("stale-bytecode", paths, f"bytecode {why}", Severity.NOTE)
-
-
-def source_of(path: str) -> str | None:
-    """Return the source that Python would want beside a `__pycache__/*.pyc`, or None elsewhere."""
-    folder, _, name = path.rpartition("/")
-    above, _, cache = folder.rpartition("/")
-    if cache != "__pycache__" or name.count(".") < 2:
-        return None
-    # `a.cpython-311.pyc` or `a.cpython-311.opt-1.pyc`
-    stem = name.removesuffix(".pyc").rsplit(".", 2 if ".opt-" in name else 1)[0]
-    return f"{above}/{stem}.py"
-
-
-def header_problem(header: bytes, source: Seen) -> str | None:
-    """Compare a header with the attributes of its source; PEP 552 has its layout."""
-    if len(header) < 16:
-        return "is stale: its header is cut short, Python will not load it"
-    _, flags, mtime, size = unpack("<4I", header[:16])
-    if flags & 1:
-        # Python never writes these by itself; the unchecked kind is believed whatever the source says.
-        return None if flags & 2 else "is never compared with its source (unchecked hash)"
-    if (mtime, size) == (source.mtime_ns // 1_000_000_000 & 0xFFFFFFFF, source.size & 0xFFFFFFFF):
-        return None
-    return "is stale: Python will not load it"
 
 
 def judge_unowned(unowned: list[Seen], owned: Mapping[str, Entry]) -> Iterator[Finding]:
@@ -95,7 +49,7 @@ def judge_unowned(unowned: list[Seen], owned: Mapping[str, Entry]) -> Iterator[F
     for top, paths in sorted(folders.items()):
         is_distribution = top.endswith((".dist-info", ".egg-info")) and not any(p.startswith(f"{top}/") for p in owned)
         kind = "unowned-distribution" if is_distribution else "unowned-file"
-        yield from _grouped(kind, paths, "belongs to no package of the lock", Severity.ERROR, whole=top)
+        yield from _grouped(kind, paths, "belongs to no package", Severity.ERROR, whole=top)
 
 
 def leftover_root(path: str) -> str | None:
@@ -158,7 +112,7 @@ def _grouped(
 ) -> Iterator[Finding]:
     if whole and len(paths) > 1:
         names = ", ".join(path.rsplit("/", 1)[-1] for path in paths[:3])
-        said = f"{len(paths)} files here belong to no package of the lock: {names}{', …' if len(paths) > 3 else ''}"
+        said = f"{len(paths)} files here belong to no package: {names}{', …' if len(paths) > 3 else ''}"
         yield Finding(check=FAMILY, kind=kind, severity=severity, subject=whole, message=said)
         return
     for path in paths[:SHOWN]:

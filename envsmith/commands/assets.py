@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from envsmith.commands.workspace import Workspace, shown
+from envsmith.commands.envs import shown
+from envsmith.commands.workspace import Workspace
 from envsmith.errors import IntegrityError, Problem, SupplyError
 from envsmith.lock import LockedAsset
 from envsmith.recipe import Env

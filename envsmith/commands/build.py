@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from envsmith.commands.current import env_lock, find_place
-from envsmith.commands.examine import Examination
+from envsmith.commands.depth import Examination
+from envsmith.commands.envs import env_root, shown
 from envsmith.commands.freshness import staleness
 from envsmith.commands.lock import make_and_write
 from envsmith.commands.patchfiles import PatchSet, read_patches
@@ -19,7 +20,7 @@ from envsmith.commands.screen import Screen
 from envsmith.commands.sources import Origin
 from envsmith.commands.supplies import Supplies, open_supplies, require_git_sources
 from envsmith.commands.verify import report_text
-from envsmith.commands.workspace import Workspace, env_root, git_place, open_stack, read_lock, shown
+from envsmith.commands.workspace import Workspace, git_place, open_stack, read_lock
 from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
 from envsmith.execute import Order, VerificationFailed, execute
 from envsmith.lock import Lock, fingerprint

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from envsmith.commands.envs import shown, user_path
 from envsmith.commands.findings import finding_text
 from envsmith.commands.freshness import staleness
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.result import Result
 from envsmith.commands.sourcefacts import source_facts
-from envsmith.commands.workspace import Workspace, open_stack, read_lock, shown, user_path
+from envsmith.commands.workspace import Workspace, open_stack, read_lock
 from envsmith.errors import InputError, Problem
 from envsmith.jobconfig import JobFacts
 from envsmith.jobconfig import parse as parse_job

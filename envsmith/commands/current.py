@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envsmith.commands.workspace import read_receipt, was_moved
+from envsmith.commands.envs import read_receipt, was_moved
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.tools.files import FileLock, filesystem
 

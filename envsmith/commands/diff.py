@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from envsmith.commands.envs import is_path, open_env, shown, user_path
 from envsmith.commands.result import Result
-from envsmith.commands.workspace import is_path, open_env, open_stack, read_lock, shown, user_path
+from envsmith.commands.workspace import open_stack, read_lock
 from envsmith.errors import InputError, NegativeAnswer, Problem
 from envsmith.lock import Lock
 from envsmith.lock import parse as parse_lock

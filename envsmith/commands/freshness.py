@@ -6,9 +6,10 @@ import shlex
 
 from packaging.utils import canonicalize_name
 
+from envsmith.commands.envs import shown
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.snapshots import read_snapshot
-from envsmith.commands.workspace import Workspace, read_lock, shown
+from envsmith.commands.workspace import Workspace, read_lock
 from envsmith.errors import Problem
 from envsmith.lock import Lock, LockedSeries
 

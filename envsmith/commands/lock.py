@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from envsmith.commands.envs import shown
 from envsmith.commands.freshness import staleness
 from envsmith.commands.locking import Locked, Locker
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.supplies import Supplies, open_supplies, require_git_sources
-from envsmith.commands.workspace import Workspace, open_stack, read_lock, shown
+from envsmith.commands.workspace import Workspace, open_stack, read_lock
 from envsmith.conflicts import suggest
 from envsmith.errors import EnvsmithError, InputError, Problem
 from envsmith.lock import Lock, render
@@ -184,22 +184,3 @@ def _check(workspace: Workspace, envs: tuple[str, ...]) -> Result:
         exit_code=1 if problems else 0,
         errors=tuple(problems),
     )
-
-
-def lock_file(path: Path) -> str:
-    """Read a lock file that a user names.
-
-    Raises:
-        InputError: `lock-syntax`.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            Problem(
-                code="lock-syntax",
-                message=f"it cannot be read: {error}",
-                where=shown(path),
-                hint="name a lock that `envsmith lock` made",
-            )
-        ) from error

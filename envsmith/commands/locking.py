@@ -18,15 +18,17 @@ from packaging.version import Version
 
 from envsmith.commands.assets import read_assets
 from envsmith.commands.declared import declared
+from envsmith.commands.envs import shown
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.snapshots import read_snapshot
 from envsmith.commands.sources import Origin, backend, build_environment, build_wheel, export, unpack_to_work_copy
 from envsmith.commands.supplies import Supplies
-from envsmith.commands.workspace import Workspace, git_place, shown
+from envsmith.commands.workspace import Workspace, git_place
 from envsmith.conflicts import Acceptance, Declaration, Verdict, active_extras, judge, violations
 from envsmith.errors import InputError, Problem, StepError, SupplyError
 from envsmith.host import protected_names
 from envsmith.lock import (
+    AlteredFile,
     BuiltWheel,
     Conflict,
     File,
@@ -355,7 +357,14 @@ class Locker:
             if (there := known.get(str(canonicalize_name(package.name)))) and there.version == package.version
         }
         base = tuple(
-            LockedBase(name=name, version=known[name].version, protected=name in protected, files=known[name].files)
+            LockedBase(
+                name=name,
+                version=known[name].version,
+                protected=name in protected,
+                files=known[name].files,
+                record=known[name].record,
+                altered=tuple(AlteredFile(path=one.path, sha256=one.sha256) for one in known[name].altered),
+            )
             for name in sorted(used | protected)
         )
         return tuple(p for p in packages if str(canonicalize_name(p.name)) not in used), base

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from envsmith.commands.envs import shown, user_path
 from envsmith.commands.patch_refresh import export_tree_of
 from envsmith.commands.patchfiles import read_file
 from envsmith.commands.result import Result
 from envsmith.commands.supplies import named_sources
-from envsmith.commands.workspace import shipped_content, shown, user_path
+from envsmith.commands.workspace import shipped_content
 from envsmith.errors import EnvsmithError, InputError, Problem
 from envsmith.series import Patch, Series, halves, parse_patch, parse_series
 from envsmith.tools.store import open_store

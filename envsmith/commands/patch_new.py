@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from envsmith.commands.envs import shown, user_path
 from envsmith.commands.patchfiles import read_file
 from envsmith.commands.patchmaking import DEFAULT_CONTEXT, exists, make_body, make_header, new_series, proven, today
 from envsmith.commands.result import Result
-from envsmith.commands.workspace import shown, user_path
 from envsmith.errors import InputError, NegativeAnswer, Problem
 from envsmith.series import check_base, parse_series
 from envsmith.tools.files import write_atomic

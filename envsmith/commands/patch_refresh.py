@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from envsmith.commands.envs import shown, user_path
 from envsmith.commands.patchfiles import read_file
 from envsmith.commands.patchmaking import exists, make_body, proven, redated, today
 from envsmith.commands.result import Result
-from envsmith.commands.workspace import shown, user_path
 from envsmith.errors import InputError, Problem
 from envsmith.hunks import Hunk, Offset, nearest, offsets, read_hunks, rejected
 from envsmith.series import COMMIT, Patch, halves, parse_patch, parse_series

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from envsmith.commands.workspace import shown
+from envsmith.commands.envs import shown
 from envsmith.errors import InputError, Problem
 from envsmith.lock import LockedPatch, LockedSeries
 from envsmith.series import Patch, check_base, parse_patch, parse_series

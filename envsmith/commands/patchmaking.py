@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from envsmith.commands.workspace import shown
+from envsmith.commands.envs import shown
 from envsmith.errors import InputError, Problem
 from envsmith.hunks import is_unique, read_hunks, without_index_lines
 from envsmith.series import Layer, Patch, halves, parse_patch

@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from envsmith.commands.envs import env_root, open_env, shown
 from envsmith.commands.launching import process_environment, resolved, table_from
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.workcopies import gone_sentence, work_copies, work_dirs
-from envsmith.commands.workspace import env_root, open_env, shown
 from envsmith.errors import InputError, NegativeAnswer, Problem
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import parse as parse_receipt

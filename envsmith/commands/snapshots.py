@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from envsmith.commands.workspace import Workspace, shown
+from envsmith.commands.envs import shown
+from envsmith.commands.workspace import Workspace
 from envsmith.errors import InputError, Problem
 from envsmith.host import Snapshot, parse_snapshot, protected_names
 

@@ -6,9 +6,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from envsmith.commands.envs import env_root
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.supplies import mirror_folder
-from envsmith.commands.workspace import Workspace, env_root
+from envsmith.commands.workspace import Workspace
 from envsmith.errors import EnvsmithError, InputError
 from envsmith.lock import Lock
 from envsmith.recipe import Source

@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from envsmith.commands.examine import FAMILIES, Depth, Examination, Subject, examine
-from envsmith.commands.findings import finding_text
-from envsmith.commands.lock import lock_file
+from envsmith.commands.depth import FAMILIES, Depth, Examination
+from envsmith.commands.envs import (
+    BuiltEnv,
+    built_envs,
+    env_root,
+    is_ours,
+    lock_file,
+    open_env,
+    shown,
+    user_path,
+    was_moved,
+)
+from envsmith.commands.examine import examine, examine_running
+from envsmith.commands.foreign import open_foreign
+from envsmith.commands.look_contexts import env_of, running
+from envsmith.commands.reporting import figures
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
+from envsmith.commands.seal import sealed
+from envsmith.commands.subject import open_subject
 from envsmith.commands.workcopies import work_copies
-from envsmith.commands.workspace import BuiltEnv, built_envs, env_root, open_env, shown, user_path, was_moved
-from envsmith.errors import EnvsmithError, InputError, IntegrityError, NegativeAnswer, Problem
-from envsmith.lock import Lock, digest, fingerprint
+from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
+from envsmith.lock import Lock
 from envsmith.lock import parse as parse_lock
-from envsmith.manifest import Manifest
-from envsmith.plan import megabytes
 from envsmith.receipt import NAME as RECEIPT
-from envsmith.receipt import parse as parse_receipt
 from envsmith.report import Finding, Report, Severity, ordered
+from envsmith.report_brief import brief
+from envsmith.report_text import text
+from envsmith.tools.files import write_atomic
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """In which forms the reports are wanted, besides text or JSON on stdout."""
+
+    brief: bool = False
+    """At most 40 lines of 100 columns in the place of the text."""
+    html: str | None = None
+    """File for a page."""
 
 
 def run(
@@ -34,14 +57,20 @@ def run(
     deep: bool,
     imports: bool,
     everything: bool,
+    contexts: bool,
     families: tuple[str, ...],
     lock_file: str | None,
+    pid: int | None,
+    output: Output,
     environ: Mapping[str, str],
     screen: Screen,
 ) -> Result:
     """Verify the named envs, or every env under the root."""
-    depth = _depth(quick=quick, deep=deep, imports=imports, everything=everything, families=families)
+    levels = {"--deep": deep, "--imports": imports, "--contexts": contexts, "--all": everything}
+    depth = _depth(quick=quick, levels={name for name, chosen in levels.items() if chosen}, families=families)
     folder = env_root(root, environ)
+    if pid is not None:
+        return _result([_verify_running(envs, pid, folder, levels, families, environ)], [], output)
     names = envs or tuple(built_envs(folder))
     if not names:
         raise NegativeAnswer(
@@ -61,15 +90,15 @@ def run(
             examinations.append(verify_one(built, depth, lock_file=lock_file, environ=environ, screen=screen))
         except EnvsmithError as error:
             failed.append(error)  # what is wrong with one env does not hide the others
-    return _result(examinations, failed)
+    return _result(examinations, failed, output)
 
 
-def _depth(*, quick: bool, deep: bool, imports: bool, everything: bool, families: tuple[str, ...]) -> Depth:
-    if quick and (deep or everything or imports):
+def _depth(*, quick: bool, levels: set[str], families: tuple[str, ...]) -> Depth:
+    if quick and levels:
         raise InputError(
             Problem(
                 code="usage",
-                message="`--quick` cannot be combined with a deeper level",
+                message=f"`--quick` cannot be combined with `{min(levels)}`",
                 hint="leave one of them out; `envsmith verify --help` lists the levels",
             )
         )
@@ -82,8 +111,13 @@ def _depth(*, quick: bool, deep: bool, imports: bool, everything: bool, families
     if problems:
         raise InputError(*problems)
     chosen = families or (("files",) if quick else FAMILIES)
-    mode = "stat" if quick else "deep" if deep or everything else "default"
-    return Depth(bytes=mode, imports=imports or everything, families=tuple(f for f in FAMILIES if f in chosen))  # type: ignore[arg-type]
+    everything = "--all" in levels
+    return Depth(
+        bytes="stat" if quick else "deep" if everything or "--deep" in levels else "default",
+        imports=everything or "--imports" in levels,
+        contexts="every" if everything or "--contexts" in levels or "contexts" in families else "none",
+        families=tuple(family for family in FAMILIES if family in chosen),
+    )
 
 
 def verify_one(
@@ -91,10 +125,12 @@ def verify_one(
 ) -> Examination:
     """Verify one env."""
     if built.receipt is None:
+        if not is_ours(built):
+            return _verify_foreign(built, depth, lock_file=lock_file, environ=environ, screen=screen)
         return _never_passes(
             built,
             "half-env",
-            "there is no receipt of envsmith: the build did not end, or another tool made this env",
+            "there is no receipt of envsmith: the build did not end, or it was removed",
             "build it with `envsmith build`",
         )
     if was_moved(built.directory, built.receipt):
@@ -104,17 +140,54 @@ def verify_one(
             f"the env was built below `{built.receipt.get('root')}`: its scripts and links name that place",
             "an env cannot be moved; build it where it should be with `envsmith build --root`",
         )
+    if lock_file is None and (answer := sealed(built, depth)):
+        return answer
     subject = open_subject(built)
-    subject = replace(subject, work=work_copies(built, subject.receipt.verify["editable"]))
+    subject = replace(subject, work=work_copies(built, subject.verify["editable"]))
     examination = examine(subject, depth, environ=environ, progress=screen)
     if lock_file is not None:
+        assert subject.lock is not None
         other = parse_lock(_named_lock(lock_file), lock_file)
         more = tuple(_against(subject.lock, other))
         report = examination.report
-        examination.report = Report(
-            subject=report.subject, families=(*report.families, "lock"), findings=ordered((*report.findings, *more))
+        examination.report = replace(
+            report, families=(*report.families, "lock"), findings=ordered((*report.findings, *more))
         )
     return examination
+
+
+def _verify_running(
+    envs: tuple[str, ...],
+    pid: int,
+    root: Path,
+    levels: Mapping[str, bool],
+    families: tuple[str, ...],
+    environ: Mapping[str, str],
+) -> Examination:
+    """Judge a process that runs already, and its descendants; the env's own files are not looked at."""
+    chosen = [name for name, wanted in levels.items() if wanted] + [f"--only {name}" for name in families]
+    if len(envs) > 1 or chosen:
+        raise InputError(
+            Problem(
+                code="usage",
+                message=f"`--pid` takes one ENV and no level, not `{chosen[0] if chosen else ' '.join(envs)}`",
+                hint="name the env that the process should run; verify the env itself without `--pid`",
+            )
+        )
+    processes = running(pid)
+    name = envs[0] if envs else env_of(processes)
+    built = open_env(name, root)
+    subject = open_subject(built) if built.receipt else open_foreign(built, lock=None, environ=environ)
+    subject = replace(subject, work=work_copies(built, subject.verify["editable"]) if built.receipt else ())
+    return examine_running(subject, processes, environ=environ)
+
+
+def _verify_foreign(
+    built: BuiltEnv, depth: Depth, *, lock_file: str | None, environ: Mapping[str, str], screen: Screen
+) -> Examination:
+    """Verify an env that another tool made: everything that needs no build record."""
+    subject = open_foreign(built, lock=lock_file, environ=environ)
+    return examine(subject, depth, environ=environ, progress=screen)
 
 
 def _named_lock(path: str) -> str:
@@ -125,64 +198,6 @@ def _never_passes(built: BuiltEnv, kind: str, message: str, hint: str) -> Examin
     """The report of an env that nothing more can be said of."""
     finding = Finding(check="files", kind=kind, severity=Severity.ERROR, subject=RECEIPT, message=message, hint=hint)
     return Examination(report=Report(subject=built.name, families=("files",), findings=(finding,)))
-
-
-def open_subject(built: BuiltEnv) -> Subject:
-    """Read the records of an env and hold each against the others.
-
-    Raises:
-        IntegrityError: `receipt-malformed`, `receipt-differs`, `manifest-differs`, `lock-differs`.
-        NegativeAnswer: `env-records-missing`.
-    """
-    receipt_text = (built.directory / RECEIPT).read_text()
-    receipt = parse_receipt(receipt_text, shown(built.directory / RECEIPT))
-    manifest_text = _record(built, "manifest.json")
-    lock_text = _record(built, "pylock.toml")
-    problems = []
-    if digest(receipt_text) not in _record(built, "receipt.sha256").split():
-        problems.append(_differs("receipt-differs", "the receipt", built.directory / RECEIPT))
-    if hashlib.sha256(manifest_text.encode()).hexdigest() != receipt.manifest:
-        problems.append(_differs("manifest-differs", "the manifest", built.beside("manifest.json")))
-    if digest(lock_text) != receipt.lock_sha256:
-        problems.append(_differs("lock-differs", "the lock kept with the env", built.beside("pylock.toml")))
-    if problems:
-        raise IntegrityError(*problems)
-    lock = parse_lock(lock_text, shown(built.beside("pylock.toml")))
-    mark = fingerprint(lock, receipt.launch, receipt.python, receipt.python_sha256)
-    if mark != receipt.fingerprint or not built.directory.name.startswith(mark[:12]):
-        raise IntegrityError(_differs("receipt-differs", "the receipt", built.directory / RECEIPT))
-    return Subject(
-        name=built.name,
-        directory=built.directory,
-        receipt=receipt,
-        lock=lock,
-        manifest=Manifest.from_json(manifest_text),
-        index=built.beside("stat.json"),
-    )
-
-
-def _record(built: BuiltEnv, suffix: str) -> str:
-    path = built.beside(suffix)
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise NegativeAnswer(
-            Problem(
-                code="env-records-missing",
-                message="a record that lies beside the env cannot be read, so nothing can be proved",
-                where=shown(path),
-                hint="build the env again; an env is not moved without its records",
-            )
-        ) from error
-
-
-def _differs(code: str, what: str, path: Path) -> Problem:
-    return Problem(
-        code=code,
-        message=f"{what} is not the one that the build wrote",
-        where=shown(path),
-        hint="somebody changed a record; build the env again and compare",
-    )
 
 
 def _against(built: Lock, other: Lock) -> Iterator[Finding]:
@@ -206,38 +221,41 @@ def _against(built: Lock, other: Lock) -> Iterator[Finding]:
             )
 
 
-def _result(examinations: list[Examination], errors: list[EnvsmithError]) -> Result:
+def _result(examinations: list[Examination], errors: list[EnvsmithError], output: Output) -> Result:
     reports = [examination.report for examination in examinations]
-    findings: list[dict[str, Any]] = []
-    for report in reports:
-        findings += [{**finding.to_dict(), "env": report.subject} for finding in report.findings]
-    data = {
-        "findings": findings,
-        "envs": [
-            {
-                "env": examination.report.subject,
-                "families": list(examination.report.families),
-                "errors": examination.report.count(Severity.ERROR),
-                "warnings": examination.report.count(Severity.WARNING),
-                "files": examination.files,
-                "hashed_bytes": examination.hashed_bytes,
-                "trusted_bytes": examination.trusted_bytes,
-            }
-            for examination in examinations
-        ],
-    }
-    text = "\n\n".join(report_text(examination) for examination in examinations)
+    findings = [{**finding.to_dict(), "env": report.subject} for report in reports for finding in report.findings]
+    data: dict[str, Any] = {"findings": findings, "envs": [_env_data(examination) for examination in examinations]}
+    text = brief(reports) if output.brief else "\n\n".join(report_text(examination) for examination in examinations)
+    if output.html is not None:
+        _write_page(user_path(output.html), reports)
+        data["html"] = output.html
     codes = [1 if report.failed else 0 for report in reports] + [error.exit_code for error in errors]
     problems = tuple(problem for error in errors for problem in error.problems)
     return Result(command="verify", data=data, text=text, exit_code=max(codes), errors=problems)
 
 
+def _env_data(examination: Examination) -> dict[str, Any]:
+    report = examination.report
+    return {
+        "env": report.subject,
+        "families": list(report.families),
+        "errors": report.count(Severity.ERROR),
+        "warnings": report.count(Severity.WARNING),
+        "files": examination.files,
+        "hashed_bytes": examination.hashed_bytes,
+        "trusted_bytes": examination.trusted_bytes,
+        "figures": dict(examination.figures),
+        "contexts": [asdict(row) for row in report.contexts],
+    }
+
+
+def _write_page(path: Path, reports: list[Report]) -> None:
+    from envsmith.report_html import page
+
+    title = ", ".join(report.subject for report in reports[:3]) + (", …" if len(reports) > 3 else "")
+    write_atomic(path, page(reports, title=f"envsmith verify {title}"))
+
+
 def report_text(examination: Examination) -> str:
     """Render one report: findings with what to do, then one line of summary."""
-    blocks = [finding_text(finding) for finding in examination.report.findings]
-    line = examination.report.summary()
-    if "files" in examination.report.families:
-        line += f"; read {megabytes(examination.hashed_bytes)}"
-        if examination.trusted_bytes:
-            line += f", trusted {megabytes(examination.trusted_bytes)} by the stat index (`--deep` reads all)"
-    return "\n\n".join([*blocks, line])
+    return text(replace(examination.report, figures=figures(examination)))

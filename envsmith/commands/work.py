@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from envsmith.commands.examine import Subject
+from envsmith.commands.envs import BuiltEnv, env_root, open_env, shown, user_path
 from envsmith.commands.result import Result
-from envsmith.commands.verify import open_subject
+from envsmith.commands.subject import Subject, open_subject
 from envsmith.commands.workcopies import import_names, read_record, write_record
-from envsmith.commands.workspace import BuiltEnv, env_root, open_env, shown, user_path
 from envsmith.errors import InputError, IntegrityError, NegativeAnswer, Problem
 from envsmith.lock import LockedSource
 from envsmith.tools.files import filesystem, remove_tree
@@ -76,13 +75,13 @@ def _forget(built: BuiltEnv, source: str) -> Result:
 
 
 def _source(subject: Subject, name: str) -> LockedSource:
-    found = next((source for source in subject.lock.sources if source.name == name), None)
+    found = next((source for source in subject.records[0].sources if source.name == name), None)
     if found is None:
-        known = ", ".join(source.name for source in subject.lock.sources)
+        known = ", ".join(source.name for source in subject.records[0].sources)
         hint = f"its sources: {known}" if known else "it has no source at all"
         message = f"`{name}` is no source of this env"
         raise InputError(Problem(code="unknown-source", message=message, where=subject.name, hint=hint))
-    if found.install != "editable" or not import_names(subject.receipt.verify["editable"], name):
+    if found.install != "editable" or not import_names(subject.verify["editable"], name):
         message = f"`{name}` is installed as a wheel, so a folder before it would not be the same thing"
         hint = 'let the recipe say `install = "editable"` for it and build, or change it by a patch'
         raise InputError(Problem(code="work-not-editable", message=message, where=subject.name, hint=hint))

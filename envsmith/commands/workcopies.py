@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envsmith.checks.sources import JobLayer
-from envsmith.commands.workspace import BuiltEnv, shown
+from envsmith.commands.envs import BuiltEnv, shown
 from envsmith.errors import EnvsmithError, InputError, Problem
 from envsmith.lock import Lock
 from envsmith.tools.files import filesystem, write_atomic

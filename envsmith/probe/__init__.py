@@ -37,6 +37,8 @@ class Request:
     launchers: tuple[str, ...] = ()
     launch_path: str | None = None
     """PATH for looking up launchers; None takes that of the process."""
+    scripts: str | None = None
+    """Directory whose scripts to report."""
     maps: bool = False
     """Report the files mapped as code after the imports."""
     environ_names: tuple[str, ...] = ()

@@ -94,6 +94,7 @@ def collect(request, own, note=lambda step: None):
         ("site", lambda: site_facts(own, entries, environ)),
         ("modules", lambda: each(request["locate"], locate)),
         ("launchers", lambda: each(request["launchers"], launcher, launch_path)),
+        ("scripts", lambda: scripts_in(own, request["scripts"])),
         ("distributions", lambda: distributions(own, entries)),
         ("imports", lambda: each(request["imports"], really_import, note)),
         ("attributes", lambda: each(request["attributes"], attribute, note)),
@@ -118,7 +119,7 @@ EMPTY = {
     ),
     "site": lambda: {"user_enabled": False, "user_dir": None, "user_exists": False, "pth": [], "customize": [],
                      "finders": []},
-    "flags": dict, "path": list, "environ": dict, "modules": dict, "launchers": dict, "distributions": list,
+    "flags": dict, "path": list, "environ": dict, "modules": dict, "launchers": dict, "scripts": list, "distributions": list,
     "imports": dict, "attributes": dict, "maps": list,
 }
 
@@ -322,7 +323,9 @@ def loaded_module(own, module):
 
 def by_spec(own, spec):
     search = spec.submodule_search_locations
-    locations = [own.os.path.realpath(entry) if entry.startswith("/") else entry for entry in search or ()]
+    # transformers puts a Path where the protocol wants text
+    entries = [own.os.fspath(entry) for entry in search or ()]
+    locations = [own.os.path.realpath(entry) if entry.startswith("/") else entry for entry in entries]
     if spec.loader is not None and not spec.has_location:  # 3.8 gives those of before the start no origin
         if spec.name in sys.builtin_module_names:
             return located("builtin")
@@ -339,7 +342,8 @@ def by_spec(own, spec):
 def really_import(own, name, note):
     note("the import of `%s`" % name)
     started = own.time.perf_counter()
-    result = {"ok": False, "error_type": None, "error": None, "file": None, "version": None}
+    result = {"ok": False, "error_type": None, "error": None, "file": None, "version": None, "cause": None}
+    heard = Heard(own, getattr(note, "said", None))
     try:
         module = import_module(name)
         result["ok"] = True
@@ -347,9 +351,39 @@ def really_import(own, name, note):
         result["file"] = settled(own, file) if isinstance(file, str) else None
         result["version"] = str(version)[:TEXT_LIMIT] if version is not None else None
     except BaseException as error:  # a module may well call sys.exit
-        result.update(failure(error))
+        result.update(failure(error), cause=root_cause(error))
     result["seconds"] = round(own.time.perf_counter() - started, 4)
+    result["said"] = heard.end()
     return result
+
+
+class Heard(object):
+    """What is written to stderr meanwhile, by native code too; it still goes where it should."""
+
+    def __init__(self, own, path):
+        self.own, self.file = own, None
+        if path:
+            os = own.os
+            self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+            self.before = os.dup(2)
+            os.dup2(self.file, 2)
+
+    def end(self):
+        if self.file is None:
+            return None
+        os = self.own.os
+        try:
+            sys.stderr.flush()
+        except Exception:
+            pass
+        os.dup2(self.before, 2)
+        os.close(self.before)
+        size = os.fstat(self.file).st_size
+        text = os.pread(self.file, 4 * TEXT_LIMIT, max(0, size - 4 * TEXT_LIMIT))
+        os.close(self.file)
+        if text:
+            os.write(2, text)
+        return text.decode("utf-8", "replace") or None
 
 
 def import_module(name):
@@ -388,7 +422,36 @@ def mapped_files(own):
                 deleted = parts[5].endswith(mark)
                 found[parts[5][: -len(mark)] if deleted else parts[5]] = deleted
     found.pop(own.os.path.realpath("/proc/self/exe"), None)
-    return [{"path": path, "deleted": found[path]} for path in sorted(found)]
+    several = several_files(own, [path for path in found if not found[path]])
+    return [{"path": path, "deleted": found[path], "sha256": digest_of(own, path) if path in several else None}
+            for path in sorted(found)]
+
+
+def several_files(own, paths):
+    """The files of every library that is mapped from more than one path.
+
+    Installers of wheels put eight hexadecimal digits into the names of libraries that they bundle.
+    """
+    families = {}
+    for path in paths:
+        match = own.re.match(r"(lib[^/]+?)(?:[-.][0-9a-f]{8})?\.so(?:\.|$)", own.os.path.basename(path))
+        if match:
+            families.setdefault(match.group(1), []).append(path)
+    return set(path for family in families.values() if len(family) > 1 for path in family)
+
+
+def digest_of(own, path):
+    """The sha256 of a regular file, read in pieces; a mapped device may have no end."""
+    try:
+        if not own.os.path.isfile(path):
+            return None
+        digest = own.hashlib.sha256()
+        with own.io.open(path, "rb") as stream:
+            for piece in iter(lambda: stream.read(1 << 20), b""):
+                digest.update(piece)
+        return digest.hexdigest()
+    except OSError:
+        return None
 
 
 # -- launchers ----------------------------------------------------------------------------------------------------
@@ -416,6 +479,21 @@ def launcher(own, name, launch_path):
         "skipped": skipped,
         "beside": settled(own, beside) if path.isfile(beside) else None,
     }
+
+
+def scripts_in(own, folder):
+    """Every file of a folder that starts with `#!` and names its program by path: whoever starts it gets that one."""
+    found = []
+    for name in sorted(own.os.listdir(folder)) if folder and own.os.path.isdir(folder) else ():
+        file = own.os.path.join(folder, name)
+        if own.os.path.isfile(file):
+            shebang, interpreter = shebang_of(own, file, "")
+            if shebang and interpreter and interpreter.startswith("/"):
+                found.append({
+                    "path": settled(own, file), "shebang": shebang[:TEXT_LIMIT], "interpreter": settled(own, interpreter),
+                    "interpreter_exists": own.os.path.exists(interpreter),
+                })
+    return found
 
 
 def shebang_of(own, script, launch_path):
@@ -533,6 +611,15 @@ def failure(error):
     return {"error_type": type(error).__name__, "error": text[:TEXT_LIMIT]}
 
 
+def root_cause(error):
+    """The exception at the start of the chain: packages catch one and raise another that says less."""
+    first, seen = error, set()
+    while id(first) not in seen:
+        seen.add(id(first))
+        first = first.__cause__ or first.__context__ or first
+    return None if first is error else describe(first)
+
+
 def clean(value):
     """Make every string encodable: undecodable bytes of file names become visible escapes."""
     if isinstance(value, str):
@@ -560,6 +647,7 @@ def main(argv):
     def note(step):
         put(argv[2] + ".step", step)
 
+    note.said = argv[2] + ".said"
     note("the request")
     with own.io.open(argv[1], encoding="utf-8") as stream:
         request = own.json.load(stream)

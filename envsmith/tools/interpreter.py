@@ -273,3 +273,12 @@ def _none_fits(version: str, seen: Mapping[str, Interpreter | str]) -> Problem:
         message=f"no Python {version} is on this machine; seen:{listed}",
         hint=f"install Python {version}, or name one that is not listed: ENVSMITH_PYTHON=/path/to/python",
     )
+
+
+def machine() -> tuple[str, str | None]:
+    """This machine's architecture, and its glibc where it has one: `("x86_64", "2.36")`."""
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION")
+    except (ValueError, OSError, AttributeError):
+        libc = None
+    return os.uname().machine, libc.split()[-1] if libc and libc.startswith("glibc ") else None

@@ -16,6 +16,7 @@ import os
 import stat
 import tempfile
 import threading
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -79,10 +80,13 @@ class StatIndex:
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return StatIndex()
 
+    def to_json(self) -> str:
+        """Render on one line."""
+        return json.dumps({"taken_ns": self.taken_ns, "rows": self.rows}, separators=(",", ":"))
+
     def save(self, path: Path) -> None:
         """Write the index in one step."""
-        text = json.dumps({"taken_ns": self.taken_ns, "rows": self.rows}, separators=(",", ":"))
-        write_atomic(path, text)
+        write_atomic(path, self.to_json())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,28 +100,28 @@ class Hashed:
     bytes: int
 
 
-def scan(root: Path) -> tuple[Seen, ...]:
+def scan(root: Path, below: Iterable[str] = ("",)) -> tuple[Seen, ...]:
     """Return everything below `root` that is no directory, and empty directories, sorted by path.
 
-    An empty directory can be imported as a namespace package; others are known by what is in them.
+    An empty directory can be imported as a namespace package; others are known by what is in them. `below` names the
+    folders of `root` to look into, each with a final slash and none inside another.
 
     Raises:
         HostError: `tree-unreadable` when a directory may not be listed.
     """
     found: list[Seen] = []
-    folders = [""]
+    folders = list(below)
+    tops = frozenset(folders)
     while folders:
         prefix = folders.pop()
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if prefix else 0)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if prefix in tops else os.O_NOFOLLOW)
         try:
             # A handle instead of a path: names are then looked up in the directory itself, a quarter faster.
             handle = os.open(f"{root}/{prefix}", flags)
         except (FileNotFoundError, NotADirectoryError):
             continue  # the root is not there, or a directory went away while we looked
         except PermissionError as error:
-            raise HostError(
-                Problem(code="tree-unreadable", message="a directory may not be listed", where=str(error.filename))
-            ) from error
+            raise _unlistable(error) from error
         try:
             empty = True
             with os.scandir(handle) as items:
@@ -162,6 +166,85 @@ def _look(item: os.DirEntry[str], path: str, handle: int) -> Seen | None:
         path, kind, mode & 0o7777, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev,
         info.st_nlink, target,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeState:
+    """Names and attributes of everything in a tree, as one digest."""
+
+    digest: str
+    files: int
+    newest_ns: int
+    """The youngest mtime or ctime in it."""
+
+    def settled(self, taken_ns: int) -> bool:
+        """Whether every file was old enough at `taken_ns` that a write after it cannot carry the same time."""
+        return self.newest_ns < taken_ns - COARSE_NS
+
+
+def tree_state(root: Path, below: Iterable[str] = ("",)) -> TreeState:
+    """Digest what `scan` would see: paths, kinds, modes, sizes, times, inodes, targets of links. No content is read.
+
+    This is the whole of a quick look at an unchanged tree, so nothing is made for each file but its numbers.
+
+    Raises:
+        HostError: `tree-unreadable` when a directory may not be listed.
+    """
+    whole = hashlib.sha256()
+    files = newest = 0
+    folders = sorted(below, reverse=True)
+    while folders:
+        prefix = folders.pop()
+        names, inner, numbers, times = [], [], array("q"), [0]
+        for name, info, target in _listed(root, prefix):
+            if info is None:
+                inner.append(f"{prefix}{name}/")
+                names.append(f"{name}/")
+                continue
+            mtime_ns, ctime_ns = info.st_mtime_ns, info.st_ctime_ns
+            numbers.extend((info.st_mode, info.st_size, mtime_ns, ctime_ns, info.st_ino))
+            times += (mtime_ns, ctime_ns)
+            names.append(name if target is None else f"{name}\0{target}")
+        text = f"{prefix}\0\0{'//'.join(names)}\0\0"
+        whole.update(text.encode(errors="surrogateescape"))
+        whole.update(numbers.tobytes())
+        files += len(numbers) // 5
+        newest = max(newest, *times)
+        folders += reversed(inner)
+    return TreeState(digest=whole.hexdigest(), files=files, newest_ns=newest)
+
+
+def _listed(root: Path, prefix: str) -> Iterator[tuple[str, os.stat_result | None, str | None]]:
+    """The items of a folder in the order of their names: attributes, None for a folder; and where a link points."""
+    try:
+        handle = os.open(f"{root}/{prefix}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except PermissionError as error:
+        raise _unlistable(error) from error
+    try:
+        with os.scandir(handle) as items:
+            for item in sorted(items, key=_name):
+                if item.is_dir(follow_symlinks=False):
+                    yield item.name, None, None
+                    continue
+                try:
+                    info = item.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # it went away while we looked
+                yield item.name, info, _target(item.name, handle) if stat.S_ISLNK(info.st_mode) else None
+    finally:
+        os.close(handle)
+
+
+def _name(item: os.DirEntry[str]) -> str:
+    return item.name
+
+
+def _unlistable(error: PermissionError) -> HostError:
+    return HostError(
+        Problem(code="tree-unreadable", message="a directory may not be listed", where=str(error.filename))
+    )
 
 
 def hash_tree(
@@ -238,6 +321,7 @@ def verify_bytes(
     clock: Path | None = None,
     budget_bytes: int = STAT_BUDGET_BYTES,
     on_bytes: Callable[[int], None] | None = None,
+    below: Iterable[str] = ("",),
 ) -> tuple[Observed, StatIndex]:
     """Look at a tree and learn the content of every one of `paths` that is a file.
 
@@ -252,7 +336,7 @@ def verify_bytes(
     taken_ns = clock_ns(clock) if clock else 0
     if taken_ns and index.taken_ns > taken_ns:
         index = StatIndex()  # an index from the future vouches for anything
-    files = scan(root)
+    files = scan(root, below)
     owned = paths if isinstance(paths, (set, frozenset, Mapping)) else frozenset(paths)
     wanted = [seen for seen in files if seen.kind == "file" and seen.path in owned]
     known = {} if mode == "deep" else {s.path: d for s in wanted if (d := index.digest(s))}

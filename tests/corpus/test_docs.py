@@ -14,6 +14,8 @@ import pytest
 from pydantic import BaseModel
 
 from envsmith import errors, recipe
+from envsmith.commands.depth import FAMILIES
+from envsmith.data import table
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "envsmith"
@@ -156,13 +158,22 @@ def promised(texts: dict[str, str]) -> set[str]:
     return {found for part in parts for found in re.findall(r"`([a-z0-9]+(?:-[a-z0-9]+)+)`", part)}
 
 
+#: What the proof of bytecode finds, in an env and in a standard library alike.
+SHARED = ("misleading-bytecode", "unproved-bytecode", "bytecode-not-proved")
+
+
 def kinds(texts: dict[str, str]) -> set[tuple[str, str]]:
     """Every (family, kind) that the checks can find."""
     checks = {module: text for module, text in texts.items() if module.startswith("checks/")}
     family = {}
     for module, text in checks.items():
         named = re.search(r'^FAMILY(?:: \w+)? = "(\w+)"', text, re.MULTILINE)
-        family[module] = named[1] if named else ""
+        taken = re.search(r"^from envsmith\.checks\.(\w+) import (?:\w+, )*FAMILY\b", text, re.MULTILINE)
+        family[module] = named[1] if named else taken[1] if taken else ""
+        if taken and not named:
+            lender = checks[f"checks/{taken[1]}.py"]
+            lent = re.search(r'^FAMILY(?:: \w+)? = "(\w+)"', lender, re.MULTILINE)
+            family[module] = lent[1] if lent else ""
     found = {
         (family[module], slug)
         for module, node in given(checks, makes="Finding", parameter="kind")
@@ -170,10 +181,21 @@ def kinds(texts: dict[str, str]) -> set[tuple[str, str]]:
     }
     if "kind=customize.name" in checks.get("checks/hooks.py", ""):
         found |= {("hooks", "sitecustomize"), ("hooks", "usercustomize")}
+    if "checks/failures.py" in checks:
+        found |= {("imports", row["kind"]) for row in table("import-failures")["failures"]}
+    if "checks/interpreter.py" in checks:
+        found |= {("interpreter", kind) for kind in SHARED} | {("interpreter", "stdlib-bytecode-poisoned")}
+        calls = (node for node in ast.walk(ast.parse(checks["checks/interpreter.py"])) if isinstance(node, ast.Call))
+        differences = (call.args[0] for call in calls if name_of(call) == "_Difference")
+        found |= {("interpreter", slug) for node in differences for slug in constants(node)}
+    if 'poisoned: str = "poisoned-bytecode"' in checks.get("checks/pyc.py", ""):
+        found.add(("pyc", "poisoned-bytecode"))
+    running = {"commands/look_contexts.py": texts.get("commands/look_contexts.py", "")}
+    found |= {("contexts", s) for _, node in given(running, makes="Finding", parameter="kind") for s in constants(node)}
     verify = {"commands/verify.py": texts.get("commands/verify.py", "")}
     named = (s for _, node in given(verify, makes="Finding", parameter="kind") for s in constants(node))
     found |= {("lock" if s == "lock-differs" else "files", s) for s in named}
-    if "kind=problem.code" in texts.get("commands/examine.py", ""):
+    if "kind=problem.code" in texts.get("commands/look_processes.py", ""):
         # No process could be asked: what the probe raises becomes a finding. It translates `program-missing`.
         asked = ("probe/__init__.py", "facts.py", "tools/process.py")
         probe = codes({module: texts[module] for module in asked if module in texts})
@@ -188,7 +210,7 @@ def rule_kinds(texts: dict[str, str]) -> set[str]:
 
 
 def documented_kinds(text: str) -> set[tuple[str, str]]:
-    families = ("files", "imports", "hooks", "launchers", "sources", "conflicts", "lock")
+    families = (*FAMILIES, "lock")
     return {
         (heading, kind) for heading, body in sections(text).items() if heading in families for kind in first_cells(body)
     }
@@ -332,8 +354,6 @@ def test_every_kind_of_finding_is_in_the_page_of_verification_and_no_other() -> 
 
 
 def test_every_family_of_the_page_is_one_that_the_command_line_takes() -> None:
-    from envsmith.commands.examine import FAMILIES
-
     assert {family for family, _ in documented_kinds(page("verify.md"))} == {*FAMILIES, "lock"}
 
 

@@ -124,7 +124,7 @@ def folder_behind_a_link(p: Project) -> None:
     [
         (link_called_a_file, "files/link-changed"),
         (link_to_a_package_in_a_work_copy, "sources/source-untracked"),
-        (unchecked_bytecode_in_a_work_copy, "files/unowned-bytecode"),
+        (unchecked_bytecode_in_a_work_copy, "pyc/unowned-bytecode"),
         (empty_package_folder, "files/unowned-module"),
         (fifo_for_a_file, "files/file-changed"),
         (folder_behind_a_link, "files/record-missing-files"),

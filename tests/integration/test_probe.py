@@ -439,12 +439,12 @@ def test_d16_the_user_site_is_found_only_where_it_is_on(lab: Lab) -> None:
     user.mkdir(parents=True)
     (user / "six.py").write_text("")
     (lab.packages / "six.py").unlink()
-    assert "user-site" not in {kind for kind, _ in lab.kinds()}
+    assert "user-site-leak" not in {kind for kind, _ in lab.kinds()}
 
     settings = lab.dir / "pyvenv.cfg"
     settings.write_text(settings.read_text().replace("= false", "= true"))
     found = lab.kinds()
-    assert ("user-site", str(user)) in found
+    assert ("user-site-leak", str(user)) in found
     assert ("unexpected-file", "six") in found
 
 

@@ -104,6 +104,7 @@ def facts(**changes: Any) -> Facts:
         "imports": {},
         "attributes": {},
         "launchers": {},
+        "scripts": (),
         "distributions": (),
         "maps": (),
         "faults": (),

@@ -156,7 +156,8 @@ def test_d16_the_user_site_is_an_error_where_it_takes_part_in_imports(
         path=(entry(USER), *CLEAN_PATH) if on_path else CLEAN_PATH,
     )
 
-    assert [(f.kind, f.severity) for f in judged(expected(), seen)] == ([("user-site", severity)] if severity else [])
+    said = [(f.kind, f.severity) for f in judged(expected(), seen)]
+    assert said == ([("user-site-leak", severity)] if severity else [])
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,16 @@ def answer() -> dict[str, Any]:
         },
         "modules": {"ray": {"kind": "namespace", "origin": None, "locations": ["/e/ray"], "error": None}},
         "imports": {
-            "ray": {"ok": True, "error_type": None, "error": None, "file": None, "version": "2", "seconds": 1},
+            "ray": {
+                "ok": True,
+                "error_type": None,
+                "error": None,
+                "file": None,
+                "version": "2",
+                "seconds": 1,
+                "cause": None,
+                "said": None,
+            },
         },
         "attributes": {"ray.remote": {"ok": False, "error_type": "AttributeError", "error": "no"}},
         "launchers": {
@@ -44,8 +53,9 @@ def answer() -> dict[str, Any]:
                 "skipped": [],
             }
         },
+        "scripts": [],
         "distributions": [{"name": "ray", "version": "2", "metadata": "/e/r", "requires": ["click"], "readable": True}],
-        "maps": [{"path": "/lib/libc.so.6", "deleted": False}],
+        "maps": [{"path": "/lib/libc.so.6", "deleted": False, "sha256": None}],
         "faults": [{"section": "maps", "message": "OSError"}],
         "seconds": 0.5,
     }

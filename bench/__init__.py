@@ -1,0 +1,1 @@
+"""Measurements and trials for people; nothing of this is shipped."""

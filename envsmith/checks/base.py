@@ -1,0 +1,104 @@
+"""Family `base`: are the packages of the vendor's base, which nobody may change, what they were in the snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from envsmith.basepackages import PackageState
+from envsmith.lock import LockedBase
+from envsmith.report import Finding, Severity
+
+FAMILY = "base"
+#: Files of one package that are named one by one; the rest is counted.
+SHOWN = 10
+HINT = "the base belongs to its vendor: start from a fresh image, or take a new snapshot and lock again"
+
+
+def check_base(locked: Iterable[LockedBase], found: Mapping[str, Sequence[PackageState]]) -> Iterator[Finding]:
+    """Hold every protected package of the lock against the base, file by file.
+
+    Proves version and content of each file that the snapshot's RECORD named, whatever was done to the RECORD since.
+    What the vendor had altered before the snapshot is right as it was then. Files that belong to no package are not
+    looked at, nor are packages that the recipe does not protect. `found` maps canonical names to what is installed.
+    """
+    for package in locked:
+        if package.protected:
+            yield from _judge(package, found.get(package.name, ()))
+
+
+def _judge(package: LockedBase, states: Sequence[PackageState]) -> Iterator[Finding]:
+    if not states:
+        yield _error(
+            "base-package-missing", package.name, f"{package.name} of the base is gone", package.version, "not there"
+        )
+        return
+    if len(states) > 1:
+        where = ", ".join(f"{state.version} in {state.info}" for state in states)
+        yield _error(
+            "base-package-twice", package.name, f"{package.name} is in the base more than once", package.version, where
+        )
+        return
+    state = states[0]
+    if package.version is not None and state.version != package.version:
+        message = f"{package.name} of the base has another version than in the snapshot"
+        yield _error("base-version-differs", package.name, message, package.version, state.version)
+    elif package.files is None and package.record is None:
+        yield Finding(
+            check=FAMILY,
+            kind="base-unproved",
+            severity=Severity.NOTE,
+            subject=package.name,
+            message=f"the snapshot knows the version of {package.name} only, so its files cannot be compared",
+            hint="take the snapshot on the target itself",
+        )
+    elif package.files != state.files:
+        yield from _files(package, state)
+
+
+def _files(package: LockedBase, state: PackageState) -> Iterator[Finding]:
+    """Name the files behind another digest: first those that RECORD itself tells apart, then a changed RECORD."""
+    before = {one.path: one.sha256 for one in package.altered}
+    changed = {path: sha for path, sha in state.altered.items() if path not in before or before[path] != sha}
+    restored = [path for path in before if path not in state.altered]
+    said = [_file(package, state, path, sha256, before) for path, sha256 in sorted(changed.items())]
+    said += [_file(package, state, path, state.recorded.get(path), before) for path in sorted(restored)]
+    yield from said[:SHOWN]
+    if len(said) > SHOWN:
+        more = f"{len(said) - SHOWN:,} more files of {package.name} in the base were changed"
+        yield _error("base-file-changed", package.name, more, None, None)
+    if package.record is not None and package.record != state.record:
+        message = f"{package.name} was installed anew: its RECORD is not the snapshot's, although the version is"
+        yield _error("base-package-rewritten", package.name, message, _short(package.record), _short(state.record))
+    elif not said:
+        message = f"the files of {package.name} are not those of the snapshot, and its RECORD was changed with them"
+        yield _error("base-package-rewritten", package.name, message, _short(package.files), _short(state.files))
+
+
+def _file(
+    package: LockedBase, state: PackageState, path: str, actual: str | None, before: Mapping[str, str | None]
+) -> Finding:
+    expected = before[path] if path in before else state.recorded.get(path)
+    return _error(
+        "base-file-changed",
+        path,
+        f"a file of {package.name} {state.version} in the base was changed after the snapshot",
+        _short(expected),
+        _short(actual),
+    )
+
+
+def _short(sha256: str | None) -> str:
+    return f"sha256:{sha256[:12]}" if sha256 else "missing"
+
+
+def _error(kind: str, subject: str, message: str, expected: str | None, actual: str | None) -> Finding:
+    return Finding(
+        check=FAMILY,
+        kind=kind,
+        severity=Severity.ERROR,
+        subject=subject,
+        message=message,
+        expected=expected,
+        actual=actual,
+        hint=HINT,
+    )

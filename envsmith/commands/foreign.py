@@ -1,0 +1,173 @@
+"""Opening an env that another tool made: venv, virtualenv, uv, conda, a vendor's image. Nothing is written into it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from packaging.pylock import Pylock
+from packaging.utils import canonicalize_name
+
+from envsmith.commands.envs import BuiltEnv, lock_file, shown, user_path
+from envsmith.commands.subject import Foreign, Subject, verify_table
+from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
+from envsmith.launch import LaunchTable
+from envsmith.lock import Lock
+from envsmith.lock import parse as parse_lock
+from envsmith.recorded import SCAFFOLDING, Recorded, recorded_manifest
+from envsmith.toml_reader import TomlError, read_toml
+from envsmith.tools.distributions import read_distributions
+from envsmith.tools.store import open_store
+from envsmith.tools.tree import hash_tree, scan
+
+#: Programs that start training or serving; of an env without a recipe these are looked for on PATH.
+#: Source: the entry points of torch, ray, vllm, deepspeed, accelerate, llamafactory and trl, read 2026-11-30.
+LAUNCHERS = ("torchrun", "ray", "vllm", "deepspeed", "accelerate", "llamafactory-cli", "trl", "ninja")
+
+#: Packages whose import is worth a try where no recipe has a list.
+IMPORTS = (
+    "torch", "torchvision", "vllm", "ray", "transformers", "pyarrow", "numpy", "deepspeed", "trl", "accelerate",
+    "datasets", "peft", "flash_attn", "triton", "jax", "cupy", "tokenizers", "safetensors", "pandas", "scipy",
+)  # fmt: skip
+
+
+HOOKS = (".pth", "sitecustomize.py", "usercustomize.py")
+
+
+def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str]) -> Subject:
+    """Read what an env says about itself.
+
+    Raises:
+        NegativeAnswer: `no-env` when the directory holds no Python environment.
+        InputError: `lock-syntax` and its kin for a named lock.
+    """
+    root = built.directory
+    sites = _site_dirs(root)
+    if not sites:
+        raise NegativeAnswer(
+            Problem(
+                code="no-env",
+                message="this directory holds no Python environment: no `lib/pythonX.Y/site-packages` is in it",
+                where=shown(root),
+                hint="name the folder that holds `pyvenv.cfg` or `bin/python`, or `stack/env`",
+            )
+        )
+    distributions = read_distributions(root, sites)
+    is_venv = (root / "pyvenv.cfg").is_file()
+    known = Foreign(distributions=distributions, site_dirs=sites, is_venv=is_venv)
+    seen = {item.path: item for item in scan(root, below(known))}
+    ours, versions = _read_lock(lock)
+    # What no RECORD gives a hash for is taken as it is; of hooks the content is wanted, so that they can be told apart.
+    hooks = [item for path, item in seen.items() if path.endswith(HOOKS)]
+    digests = hash_tree(root, hooks).digests
+    manifest = recorded_manifest(distributions, seen, digests)
+    own_hooks = {path: digest for path, digest in digests.items() if path.rsplit("/", 1)[-1] in SCAFFOLDING}
+    names = set(manifest.import_roots())
+    outside = [one.editable for one in distributions if one.editable]
+    table = {
+        "imports": [name for name in IMPORTS if name in names],
+        "attributes": [],
+        "launchers": [name for name in LAUNCHERS if (root / "bin" / name).is_file()],
+        "contexts": [],
+        "single-instance": ["libarrow", "libnccl", "libcudart", "libcuda"],
+        "allow-outside": [os.path.realpath(folder) for folder in outside],
+        "allow-changed": [],
+    }
+    return Subject(
+        name=built.name,
+        directory=root,
+        manifest_text=manifest.to_json(),
+        index=_index_path(root, environ),
+        python=_python_version(root, sites),
+        launch=LaunchTable(unset=()),
+        verify=verify_table(table, editable={}, base_hooks=own_hooks),
+        lock=ours,
+        versions=versions,
+        foreign=known,
+    )
+
+
+def below(foreign: Foreign) -> tuple[str, ...]:
+    """The folders of a foreign env that are looked into: all of a virtual environment, else where packages lie."""
+    return ("",) if foreign.is_venv else tuple(f"{folder}/" for folder in (*foreign.site_dirs, "bin"))
+
+
+def _site_dirs(root: Path) -> tuple[str, ...]:
+    """Its site folders, relative; `lib64` of a virtual environment is a link to `lib` and is named once."""
+    folders = [
+        folder
+        for pattern in ("lib/python3*/site-packages", "lib/python3*/dist-packages", "lib64/python3*/site-packages")
+        for folder in sorted(root.glob(pattern))
+        if folder.is_dir()
+    ]
+    first = {folder.resolve(): folder for folder in reversed(folders)}
+    return tuple(str(folder.relative_to(root)) for folder in folders if first[folder.resolve()] == folder)
+
+
+def _python_version(root: Path, sites: Iterable[str]) -> str:
+    """The version that `pyvenv.cfg` names, else that of the folder names.
+
+    Source: `version` of the standard library's venv, `version_info` of uv and virtualenv, read 2026-11-30.
+    """
+    try:
+        text = (root / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"(?m)^version(?:_info)?\s*=\s*(\d+\.\d+(?:\.\d+)?)", text)
+    if found:
+        return found[1]
+    named = (re.search(r"python(3\.\d+)", site) for site in sites)
+    return next((match[1] for match in named if match), "3")
+
+
+def _index_path(root: Path, environ: Mapping[str, str]) -> Path:
+    """Where the stat index of an env that is not ours lies: in our own store, never beside it."""
+    try:
+        home = open_store(environ).home
+    except EnvsmithError:
+        home = Path("/nonexistent")
+    return home / "foreign" / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]}.stat.json"
+
+
+def _read_lock(path: str | None) -> tuple[Lock | None, Mapping[str, str] | None]:
+    """A lock of ours whole; of any other PEP 751 lock the names and versions.
+
+    Raises:
+        InputError: `lock-syntax`, `lock-invalid`.
+    """
+    if path is None:
+        return None, None
+    text = lock_file(user_path(path))
+    try:
+        data = read_toml(text)
+    except TomlError as error:
+        raise InputError(
+            Problem(code="lock-syntax", message=f"this is not TOML: {error}", where=f"{path}:{error.line}")
+        ) from error
+    if "envsmith" in data.get("tool", {}):
+        lock = parse_lock(text, path)
+        return lock, None
+    try:
+        pylock = Pylock.from_dict(data)
+    except Exception as error:  # the library's own errors have no common base that it documents
+        raise InputError(
+            Problem(code="lock-invalid", message=f"this is no lock: {error}", where=path, hint="name a pylock.toml")
+        ) from error
+    return None, {str(canonicalize_name(p.name)): str(p.version) for p in pylock.packages if p.version is not None}
+
+
+def reinstall(owner: str, python: Path) -> str:
+    """The command that puts a distribution's own files back, for an env that is not ours to build again.
+
+    Proven to restore a package that lost files (facts/verify.md §2).
+    """
+    name = owner.partition("==")[0]
+    return f"`uv pip install --python {shown(python)} --no-deps --reinstall-package {name} '{owner}'`"
+
+
+def owners_of(distributions: Iterable[Recorded]) -> frozenset[str]:
+    """`name==version` of all."""
+    return frozenset(one.owner for one in distributions)

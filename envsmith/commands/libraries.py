@@ -1,0 +1,17 @@
+"""What machine and env say about the libraries of a process."""
+
+from __future__ import annotations
+
+from envsmith.checks.maps import Surroundings, shipped_libraries
+from envsmith.commands.subject import Subject
+from envsmith.tools.procfs import kernel_driver, loader_folders
+
+
+def libraries(subject: Subject) -> Surroundings:
+    """The libraries that the env ships, those that must be in a process once, the loader's folders, the driver."""
+    return Surroundings(
+        shipped=shipped_libraries(entry.path for entry in subject.manifest.entries),
+        single_instance=tuple(subject.verify["single-instance"]),
+        loader=loader_folders(),
+        driver=kernel_driver(),
+    )

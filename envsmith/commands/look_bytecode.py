@@ -1,0 +1,56 @@
+"""Looking at bytecode: does the code that Python would load hold what its source says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from envsmith.bytecode import Proof, pairs_to_prove
+from envsmith.checks.pyc import check_pyc
+from envsmith.commands.depth import Depth, Examination
+from envsmith.commands.look_files import clock_folder
+from envsmith.commands.records import keep_beside
+from envsmith.commands.subject import Subject
+from envsmith.observed import Observed
+from envsmith.report import Finding
+from envsmith.tools.bytecode import BUDGET_FILES, load_memory, prove
+from envsmith.tools.process import scrubbed
+from envsmith.tools.progress import Progress
+
+
+def look_at_bytecode(
+    subject: Subject,
+    observed: Observed,
+    depth: Depth,
+    environ: Mapping[str, str],
+    examination: Examination,
+    identity: str,
+    progress: Progress | None,
+) -> Iterator[Finding]:
+    """Run the family `pyc`: headers always, recompiling as far as the level goes; the proof is remembered.
+
+    `identity` names the interpreter that compiles: a proof under another one proves nothing here.
+    """
+    listed = {entry.path: entry.sha256 for entry in subject.manifest.entries}
+    path = subject.beside("pyc.json")
+    memory = load_memory(path)
+    pairs = pairs_to_prove(observed, listed, python=subject.python)
+    proof = Proof()
+    if pairs:
+        if progress and depth.bytes == "deep":
+            progress.message(f"recompile {len(pairs):,} files of bytecode")
+        proof, renewed = prove(
+            subject.directory,
+            pairs,
+            observed,
+            python=subject.executable,
+            identity=identity,
+            env=scrubbed(environ),
+            memory=memory,
+            deep=depth.bytes == "deep",
+            budget_files=0 if depth.bytes == "stat" else BUDGET_FILES,
+            clock=clock_folder(subject),
+        )
+        if renewed is not memory:
+            keep_beside(path, renewed.to_json())
+        examination.figures["bytecode"] = proof.figure()
+    yield from check_pyc(observed, listed, python=subject.python, proof=proof)

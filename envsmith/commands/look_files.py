@@ -1,0 +1,142 @@
+"""Looking at the files of an env, and at the work copies in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from envsmith.checks.files import JUDGED_ELSEWHERE, check_files
+from envsmith.checks.sources import SourceState
+from envsmith.commands.foreign import below
+from envsmith.commands.records import keep_beside
+from envsmith.commands.subject import Foreign, Subject
+from envsmith.lock import Lock
+from envsmith.manifest import Entry, Kind, Manifest
+from envsmith.observed import Observed, Seen
+from envsmith.recorded import judged
+from envsmith.report import Finding, Severity
+from envsmith.tools.gittree import tree_on_disk
+from envsmith.tools.progress import Progress
+from envsmith.tools.tree import Mode, StatIndex, hash_tree, scan, verify_bytes
+
+
+def look_at_files(subject: Subject, mode: Mode, progress: Progress | None) -> Observed:
+    """See every file of the env and learn the content of those that belong to something; renew the stat index."""
+    index = StatIndex.load(subject.index)
+    paths = {entry.path for entry in subject.manifest.entries}
+    if progress and mode == "deep":
+        progress.start(sum(entry.size for entry in subject.manifest.entries), len(paths))
+    observed, renewed = verify_bytes(
+        subject.directory,
+        paths,
+        index,
+        mode=mode,
+        clock=clock_folder(subject),
+        on_bytes=progress.advance if progress else None,
+        below=below(subject.foreign) if subject.foreign else ("",),
+    )
+    if progress:
+        progress.done()
+    _renew(subject.index, renewed, observed)
+    return observed
+
+
+def clock_folder(subject: Subject) -> Path | None:
+    """A folder on the env's own file system that is ours to write into, to ask for the time there."""
+    beside = subject.directory.parent
+    ours = subject.foreign is None or _same_device(subject.index.parent, subject.directory)
+    folder = beside if subject.foreign is None else subject.index.parent
+    return folder if ours and os.access(folder, os.W_OK) else None
+
+
+def _same_device(one: Path, other: Path) -> bool:
+    try:
+        return one.stat().st_dev == other.stat().st_dev
+    except OSError:
+        return False
+
+
+def judge_files(subject: Subject, observed: Observed) -> Iterator[Finding]:
+    """Run the family `files`."""
+    if subject.foreign:
+        yield from _judge_foreign(subject, subject.foreign, observed)
+        return
+    assert subject.lock is not None
+    yield from check_files(
+        subject.manifest,
+        observed,
+        receipt=subject.finished,
+        distributions=[f"{wheel.name}=={wheel.version}" for wheel in subject.lock.wheels],
+        allow_changed=tuple(subject.verify["allow-changed"]),
+        elsewhere=(*JUDGED_ELSEWHERE, *_work_copies(subject.lock)),
+    )
+
+
+def _judge_foreign(subject: Subject, foreign: Foreign, observed: Observed) -> Iterator[Finding]:
+    """Hold what RECORDs name against the disk; a row without a hash proves only that the file is there."""
+    manifest = Manifest(
+        entries=tuple(
+            entry if entry.sha256 else replace(entry, sha256=observed.digests.get(entry.path, ""))
+            for entry in subject.manifest.entries
+        )
+    )
+    owned = frozenset(entry.path for entry in manifest.entries)
+    seen = judged(observed.files, owned, foreign.distributions)
+    for finding in check_files(manifest, replace(observed, files=seen), whole=False):
+        # Data that programs leave beside their code is nobody's business where no lock says what should be there.
+        mere = finding.kind == "unowned-file"
+        yield replace(finding, severity=Severity.NOTE) if mere else finding
+
+
+def _work_copies(lock: Lock) -> tuple[str, ...]:
+    """What `sources` judges: editable work copies; of one that a wheel was made of, its git folder is nobody's."""
+    return tuple(f"src/{s.name}/" if s.install == "editable" else f"src/{s.name}/.git/" for s in lock.sources)
+
+
+def _renew(path: Path, index: StatIndex, observed: Observed) -> None:
+    """Keep the index when something was read."""
+    if observed.hashed_files or not path.exists():
+        keep_beside(path, index.to_json())
+
+
+# --- sources ---
+
+
+def source_states(subject: Subject) -> Iterator[SourceState]:
+    """Look at every editable work copy. Its git folder is not asked: whoever edits files can edit that too."""
+    steps = subject.receipt.tree_steps if subject.receipt else {}
+    applied = subject.receipt.series if subject.receipt else {}
+    for source in subject.lock.sources if subject.lock and subject.receipt else ():
+        if source.install == "wheel":
+            continue  # its wheel is judged by `files`; the work copy was only its origin
+        work = subject.directory / "src" / source.name
+        prefix = f"src/{source.name}/"
+        entries = {e.path.removeprefix(prefix): e for e in subject.manifest.entries if e.path.startswith(prefix)}
+        tracked = {path: entry for path, entry in entries.items() if entry.part == "portable"}
+        seen = {item.path: item for item in scan(work) if not item.path.startswith(".git/")}
+        digests = hash_tree(work, (seen[path] for path in tracked if path in seen)).digests
+        changed = tuple(path for path, entry in tracked.items() if _differs(entry, seen.get(path), digests.get(path)))
+        untracked = tuple(path for path, item in seen.items() if path not in tracked and item.kind != "folder")
+        yield SourceState(
+            name=source.name,
+            locked_tree=source.tree,
+            locked_patches=tuple(patch.sha256 for series in source.series for patch in series.patches),
+            trees=steps.get(source.name, ()),
+            present=work.is_dir(),
+            tree=tree_on_disk(work, tracked) if changed else source.tree,
+            patches=applied.get(source.name),
+            changed=changed,
+            untracked=untracked,
+            links=frozenset(path for path in untracked if seen[path].kind == "link"),
+            allowed=frozenset(entries.keys() - tracked.keys()),
+        )
+
+
+def _differs(entry: Entry, item: Seen | None, sha256: str | None) -> bool:
+    if item is None:
+        return True
+    if entry.kind is Kind.LINK or item.kind != "file":
+        return (item.kind, item.target) != ("link" if entry.kind is Kind.LINK else "file", entry.target)
+    return sha256 != entry.sha256 or bool(item.mode & 0o100) != entry.executable

@@ -1,0 +1,242 @@
+"""What is verified: an env of ours with the records that say what it should be, or one that another tool made."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from envsmith.checks.expected import Expected, ImportRoot
+from envsmith.commands.envs import BuiltEnv, shown
+from envsmith.commands.launching import table_from
+from envsmith.commands.workcopies import WorkCopy
+from envsmith.errors import IntegrityError, NegativeAnswer, Problem
+from envsmith.launch import LaunchTable
+from envsmith.lock import Lock, digest, fingerprint
+from envsmith.lock import parse as parse_lock
+from envsmith.manifest import Manifest, Root, site_packages
+from envsmith.receipt import NAME as RECEIPT
+from envsmith.receipt import Receipt
+from envsmith.receipt import parse as parse_receipt
+from envsmith.recorded import Recorded
+from envsmith.tools.device import has_nvidia_device
+
+#: Names that hooks of Python itself look for.
+_HOOK_NAMES = ("sitecustomize.py", "usercustomize.py")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Foreign:
+    """What is known of an env that another tool made."""
+
+    distributions: tuple[Recorded, ...]
+    site_dirs: tuple[str, ...]
+    """Relative to the env."""
+    is_venv: bool
+    """False for an interpreter's own prefix, where far more lies than an environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An env and what it should be."""
+
+    name: str
+    directory: Path
+    manifest_text: str
+    """From the wheels for an env of ours, from the RECORDs for any other, in its JSON form."""
+    index: Path
+    """Where its stat index lies."""
+    python: str
+    """Version of its interpreter, three numbers where they are known."""
+    launch: LaunchTable
+    verify: Mapping[str, Any]
+    """The recipe's verify table as a receipt keeps it."""
+    lock: Lock | None = None
+    versions: Mapping[str, str] | None = None
+    """Canonical names and versions of a lock that is not ours."""
+    receipt: Receipt | None = None
+    """None for an env that another tool made."""
+    finished: bool = True
+    """False while a build is still on its way to the receipt."""
+    work: tuple[WorkCopy, ...] = ()
+    """Writable copies of its sources that `run` puts first."""
+    foreign: Foreign | None = None
+    python_record: str | None = None
+    """What its interpreter was when it was built, in its JSON form."""
+
+    @property
+    def env_dir(self) -> str:
+        """The directory, absolute and resolved."""
+        return str(self.directory.resolve())
+
+    def beside(self, suffix: str) -> Path:
+        """Our file of that kind about the env: beside its directory, or in our store for one that is not ours."""
+        return self.index.with_name(self.index.name.removesuffix("stat.json") + suffix)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What every file should be; read when it is first asked for, which takes longer than most other steps."""
+        return Manifest.from_json(self.manifest_text)
+
+    @property
+    def records(self) -> tuple[Lock, Receipt]:
+        """Lock and receipt of an env of ours."""
+        assert self.lock is not None and self.receipt is not None, "an env of another tool has no records"
+        return self.lock, self.receipt
+
+    @property
+    def executable(self) -> Path:
+        """Its interpreter."""
+        python = self.directory / "bin" / "python"
+        return python if python.exists() or self.receipt else self.directory / "bin" / "python3"
+
+
+def built_subject(
+    *,
+    name: str,
+    directory: Path,
+    receipt: Receipt,
+    lock: Lock,
+    manifest_text: str,
+    python_record: str | None,
+    index: Path,
+    finished: bool = True,
+) -> Subject:
+    """An env of ours."""
+    return Subject(
+        name=name,
+        directory=directory,
+        manifest_text=manifest_text,
+        python_record=python_record,
+        index=index,
+        python=receipt.python,
+        launch=table_from(receipt.launch),
+        verify=receipt.verify,
+        lock=lock,
+        receipt=receipt,
+        finished=finished,
+    )
+
+
+def open_subject(built: BuiltEnv) -> Subject:
+    """Read the records of an env of ours and hold each against the others.
+
+    Raises:
+        IntegrityError: `receipt-malformed`, `receipt-differs`, `manifest-differs`, `lock-differs`.
+        NegativeAnswer: `env-records-missing`.
+    """
+    receipt_text = (built.directory / RECEIPT).read_text()
+    receipt = parse_receipt(receipt_text, shown(built.directory / RECEIPT))
+    manifest_text = _record(built, "manifest.json")
+    lock_text = _record(built, "pylock.toml")
+    python_record = _record(built, "python.json") if receipt.python_record else None
+    problems = []
+    if digest(receipt_text) not in _record(built, "receipt.sha256").split():
+        problems.append(_differs("receipt-differs", "the receipt", built.directory / RECEIPT))
+    if hashlib.sha256(manifest_text.encode()).hexdigest() != receipt.manifest:
+        problems.append(_differs("manifest-differs", "the manifest", built.beside("manifest.json")))
+    if digest(lock_text) != receipt.lock_sha256:
+        problems.append(_differs("lock-differs", "the lock kept with the env", built.beside("pylock.toml")))
+    if python_record is not None and digest(python_record) != receipt.python_record:
+        problems.append(_differs("python-record-differs", "the record of the interpreter", built.beside("python.json")))
+    if problems:
+        raise IntegrityError(*problems)
+    lock = parse_lock(lock_text, shown(built.beside("pylock.toml")))
+    mark = fingerprint(lock, receipt.launch, receipt.python, receipt.python_sha256)
+    if mark != receipt.fingerprint or not built.directory.name.startswith(mark[:12]):
+        raise IntegrityError(_differs("receipt-differs", "the receipt", built.directory / RECEIPT))
+    return built_subject(
+        name=built.name,
+        directory=built.directory,
+        receipt=receipt,
+        lock=lock,
+        manifest_text=manifest_text,
+        python_record=python_record,
+        index=built.beside("stat.json"),
+    )
+
+
+def _record(built: BuiltEnv, suffix: str) -> str:
+    path = built.beside(suffix)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NegativeAnswer(
+            Problem(
+                code="env-records-missing",
+                message="a record that lies beside the env cannot be read, so nothing can be proved",
+                where=shown(path),
+                hint="build the env again; an env is not moved without its records",
+            )
+        ) from error
+
+
+def _differs(code: str, what: str, path: Path) -> Problem:
+    return Problem(
+        code=code,
+        message=f"{what} is not the one that the build wrote",
+        where=shown(path),
+        hint="somebody changed a record; build the env again and compare",
+    )
+
+
+def expectation(subject: Subject) -> Expected:
+    """What a process of the env should see, from manifest, lock and recipe."""
+    verify = subject.verify
+    python = ".".join(subject.python.split(".")[:2])
+    site = f"{subject.env_dir}/{site_packages(python)}"
+    return Expected(
+        env_dir=subject.env_dir,
+        site_packages=site,
+        python_version=subject.python,
+        roots=_import_roots(subject),
+        editable={
+            name: tuple(f"{subject.env_dir}/{folder}" for folder in folders)
+            for name, folders in verify["editable"].items()
+        }
+        | {name: folders for copy in subject.work if copy.present for name, folders in copy.answers().items()},
+        launchers=tuple(verify["launchers"]),
+        allow_outside=tuple(verify["allow-outside"]),
+        hooks={**_hooks(subject.manifest), **verify["base-hooks"]},
+        has_device=has_nvidia_device(),
+    )
+
+
+def _import_roots(subject: Subject) -> dict[str, tuple[ImportRoot, ...]]:
+    """Every top-level name of site-packages with the file that stands for it."""
+    paths = {entry.path for entry in subject.manifest.entries}
+    editable = set(subject.verify["editable"])
+    found: dict[str, tuple[ImportRoot, ...]] = {}
+    for name, roots in subject.manifest.import_roots().items():
+        if name not in editable:
+            found[name] = tuple(_import_root(root, paths) for root in roots)
+    return found
+
+
+def _import_root(root: Root, paths: Collection[str]) -> ImportRoot:
+    if root.kind != "package":
+        return ImportRoot(owner=root.owner, origin="" if root.kind == "namespace" else root.path, kind=root.kind)
+    origin = f"{root.path}/__init__.py"
+    if origin not in paths:
+        native = (path for path in paths if path.startswith(f"{root.path}/__init__.") and path.endswith(".so"))
+        origin = next(native, origin)
+    return ImportRoot(owner=root.owner, origin=origin, kind=root.kind)
+
+
+def _hooks(manifest: Manifest) -> dict[str, str]:
+    return {entry.path: entry.sha256 for entry in manifest.entries if entry.path.endswith((".pth", *_HOOK_NAMES))}
+
+
+def verify_table(
+    table: Mapping[str, Any], *, editable: Mapping[str, tuple[str, ...]], base_hooks: Mapping[str, str]
+) -> dict[str, Any]:
+    """The recipe's verify table as a receipt keeps it.
+
+    `editable` maps import names to folders below the env, `base_hooks` the hooks that the interpreter itself ships
+    (Debian's has a sitecustomize) to their sha256.
+    """
+    folders = {name: list(found) for name, found in sorted(editable.items())}
+    return {**table, "editable": folders, "base-hooks": dict(sorted(base_hooks.items()))}

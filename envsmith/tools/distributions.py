@@ -1,0 +1,145 @@
+"""Read the metadata folders of an environment that envsmith did not make."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import canonicalize_name
+
+from envsmith.basepackages import PackageState, files_digest
+from envsmith.observed import Seen, SeenKind
+from envsmith.recorded import Recorded, parse_rows
+from envsmith.tools.tree import hash_tree
+
+#: No metadata file of a real distribution comes near this; a larger one is not read.
+LIMIT_BYTES = 64 << 20
+
+
+def read_distributions(root: Path, site_dirs: Iterable[str]) -> tuple[Recorded, ...]:
+    """Describe every distribution in the site folders of an environment, sorted by metadata folder.
+
+    `site_dirs` are relative to `root`.
+    """
+    found = [one for folder in dict.fromkeys(site_dirs) for one in _in_folder(root, folder)]
+    return tuple(sorted(found, key=lambda one: one.info))
+
+
+def _in_folder(root: Path, folder: str) -> Iterator[Recorded]:
+    try:
+        names = sorted(item.name for item in (root / folder).iterdir())
+    except OSError:
+        return
+    for name in names:
+        if name.endswith((".dist-info", ".egg-info")):
+            yield _describe(root, folder, name)
+
+
+def _describe(root: Path, folder: str, info: str) -> Recorded:
+    place = root / folder / info
+    header = _header(_text(place / "METADATA" if info.endswith(".dist-info") else place / "PKG-INFO") or _text(place))
+    stem = info.rsplit(".", 1)[0].split("-")
+    record = _text(place / "RECORD")
+    rows = None if record is None else parse_rows(record, folder)
+    if rows is None and (listed := _text(place / "installed-files.txt")) is not None:
+        rows = parse_rows(listed, f"{folder}/{info}")
+    return Recorded(
+        name=str(canonicalize_name(header.get("Name") or stem[0])),
+        version=header.get("Version") or (stem[1] if len(stem) > 1 else "0"),
+        info=f"{folder}/{info}",
+        installer=(_text(place / "INSTALLER") or "").strip() or None,
+        rows=rows,
+        editable=_editable(_text(place / "direct_url.json")),
+        top_level=tuple((_text(place / "top_level.txt") or "").split()),
+    )
+
+
+def _header(text: str | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in (text or "").splitlines():
+        if not line:
+            break
+        key, colon, value = line.partition(":")
+        if colon:
+            found.setdefault(key, value.strip())
+    return found
+
+
+def _editable(text: str | None) -> str | None:
+    """The folder of an editable installation. Source: PEP 610."""
+    try:
+        data = json.loads(text or "{}")
+        if data["dir_info"]["editable"] is not True:
+            return None
+        parts = urlsplit(data["url"])
+        return unquote(parts.path) if parts.scheme == "file" else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _text(path: Path) -> str | None:
+    """A metadata file, None when it is not there, is no file, or is far too large to be one."""
+    try:
+        if not path.is_file() or path.stat().st_size > LIMIT_BYTES:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def package_states(root: Path, site_dirs: Iterable[str], wanted: Collection[str] | None = None) -> list[PackageState]:
+    """Describe the distributions of a base, every file read; `wanted` are canonical names, None means all.
+
+    Files are hashed in parallel, each inode once.
+    """
+    folders = tuple(site_dirs)
+    chosen = [one for one in read_distributions(root, folders) if wanted is None or one.name in wanted]
+    paths = {row.path for one in chosen for row in one.rows or () if not row.path.endswith(".pyc")}
+    seen = [item for path in sorted(paths) if (item := _look(root, path))]
+    digests = hash_tree(root, seen).digests
+    return [_state(root, one, digests) for one in chosen]
+
+
+def _look(root: Path, path: str) -> Seen | None:
+    """One file by its path, links followed: what a process would read is what counts."""
+    try:
+        info = (root / path).stat()
+    except OSError:
+        return None
+    kind: SeenKind = "file" if stat.S_ISREG(info.st_mode) else "other"
+    times = (info.st_mtime_ns, info.st_ctime_ns)
+    return Seen(path, kind, info.st_mode & 0o7777, info.st_size, *times, info.st_ino, info.st_dev, info.st_nlink, None)
+
+
+def _state(root: Path, one: Recorded, digests: Mapping[str, str]) -> PackageState:
+    rows = [row for row in one.rows or () if not row.path.endswith(".pyc")]
+    folder = one.info.rpartition("/")[0]
+    named = {posixpath.relpath(row.path, folder): row for row in rows}
+    actual = {name: digests.get(row.path) for name, row in named.items()}
+    altered = {
+        name: actual[name]
+        for name, row in named.items()
+        if actual[name] is None or (row.sha256 is not None and actual[name] != row.sha256)
+    }
+    record = _bytes(root / one.info / "RECORD")
+    return PackageState(
+        name=one.name,
+        version=one.version,
+        info=one.info,
+        record=hashlib.sha256(record).hexdigest() if record is not None else None,
+        files=files_digest(actual) if one.rows is not None else None,
+        altered=altered,
+        recorded={name: row.sha256 for name, row in named.items()},
+    )
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
