@@ -73,6 +73,7 @@ def parse(text: str, where: str) -> Receipt:
         values = {key.replace("-", "_"): value for key, value in data.items()}
         values.setdefault("python_record", "")
         _require(values, _FIELDS, "")
+        values["verify"].setdefault("compute-capability", [])
         _require(values["launch"], _LAUNCH, "launch.")
         _require(values["verify"], _VERIFY, "verify.")
         for key in ("series", "tree_steps"):
@@ -149,7 +150,16 @@ _LAUNCH: dict[str, _Fits] = {
 }
 _VERIFY: dict[str, _Fits] = {
     **dict.fromkeys(
-        ("imports", "attributes", "launchers", "contexts", "single-instance", "allow-outside", "allow-changed"),
+        (
+            "imports",
+            "attributes",
+            "launchers",
+            "contexts",
+            "single-instance",
+            "allow-outside",
+            "allow-changed",
+            "compute-capability",
+        ),
         _is_texts,
     ),
     "editable": _is_texts_table,

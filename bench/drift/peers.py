@@ -23,15 +23,14 @@ TOOLS = ("uv pip check", "pip check", "uv pip sync --dry-run")
 
 _SETTINGS = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "UV_NO_PROGRESS": "1", "UV_NO_CONFIG": "1", "NO_COLOR": "1"}
 _TIMES = re.compile(r"\b(in )?\d+(\.\d+)?(ms|s|m)\b")
-_NOISE = ("Using", "Resolved", "Checked", "Would make no", "Audited")
+_NOISE = ("Using", "Resolved", "Checked", "Would make no", "Audited", "Found ")
 
 
 def requirements(target: Target, folder: Path) -> Path:
-    """Write the lock as pinned requirements, sources as editable folders."""
+    """Write the lock as pinned requirements: offline uv cannot build a source, nor need it."""
     lines = [f"{wheel.name}=={wheel.version}" for wheel in target.lock.wheels]
-    for source in target.lock.sources:
-        if source.install == "editable":
-            lines.append(f"-e {target.directory}/src/{source.name}")
+    lines += [f"{source.project}=={source.version}" for source in target.lock.sources]
+    lines = list(dict.fromkeys(lines))
     path = folder / "requirements.txt"
     path.write_text("\n".join(lines) + "\n")
     return path

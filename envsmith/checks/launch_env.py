@@ -77,13 +77,27 @@ def check_launched(table: LaunchTable, wanted: Mapping[str, str], around: Surrou
 def check_shell(table: LaunchTable, around: Surrounding) -> Iterator[Finding]:
     """Say which variables of the calling shell would reach a process that is started without `envsmith run`.
 
-    Values of `set` are not expected there. Variables that the family hooks judges are left to it.
+    Values of `set` are not expected there, but another value is what a program gets that somebody starts by hand.
+    Variables that the family hooks judges are left to it.
     """
     for name in sorted({*table.unset} - {*JUDGED_BY_HOOKS}):
         if name in around.environ:
             message = f"`{name}` is set, which the launch table forbids"
             hint = f"unset {name}, or start the program through `envsmith run`"
             yield _error("variable-not-unset", name, message, "not set", around.environ[name], hint)
+    for name, value in sorted(table.set.items()):
+        actual = around.environ.get(name)
+        if actual not in (None, value, CUT) and "{" not in value:
+            yield Finding(
+                check=FAMILY,
+                kind="variable-differs",
+                severity=Severity.WARNING,
+                subject=name,
+                message=f"`{name}` has another value than the launch table gives it",
+                expected=value,
+                actual=actual,
+                hint=f"unset {name}, or start every program through `envsmith run`",
+            )
     yield from check_folders(around)
 
 
@@ -106,6 +120,18 @@ def check_folders(around: Surrounding) -> Iterator[Finding]:
                 message=f"`{name}` has an empty element {where}, which means the current directory",
                 actual=value,
                 hint=f'write `{name}="$X${{{name}:+:${name}}}"` where it is put together',
+            )
+        relative = [item for item in (value or "").split(":") if item and not item.startswith(("/", "$"))]
+        if relative:
+            yield Finding(
+                check=FAMILY,
+                kind="relative-element",
+                severity=Severity.WARNING,
+                subject=name,
+                message=f"`{name}` has an element that is another folder in every working folder",
+                expected="absolute paths",
+                actual=", ".join(f"`{item}`" for item in relative),
+                hint="write the whole path",
             )
     for folder in around.folders:
         if "stubs" in PurePosixPath(folder.path).parts:

@@ -61,6 +61,22 @@ def check_scripts(expected: Expected, facts: Facts, shipped: Collection[str] = (
         )
 
 
+def check_activate(expected: Expected, named: str | None) -> Iterator[Finding]:
+    """Prove that `bin/activate`, where there is one, puts this environment on PATH and not that of its old place.
+
+    `named` is what it gives VIRTUAL_ENV; None where it does not say, or works it out when it is sourced.
+    """
+    if named is not None and named.rstrip("/") != expected.env_dir:
+        yield _finding(
+            "shebang-relocation",
+            "bin/activate",
+            "`bin/activate` puts another place on PATH: the environment was moved or copied",
+            expected.env_dir,
+            named,
+            f"the environment was moved or copied, which venvs do not survive: build it again with {REBUILD}",
+        )
+
+
 def _judge(name: str, launcher: Launcher, bin_dir: str) -> Iterator[Finding]:
     own = f"{bin_dir}/{name}"
     if own in launcher.skipped:

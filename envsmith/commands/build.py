@@ -137,6 +137,7 @@ def _order(
     recipe = workspace.stack.env[env]
     launch = recipe.launch.table()
     verify = recipe.verify.model_dump(mode="json", by_alias=True)
+    verify["compute-capability"] = list(workspace.stack.host.compute_capability or ())
     interpreter = supplies.interpreter(recipe.python)
     python_sha256 = interpreter_digest(interpreter.path)
     mark = fingerprint(lock, launch.to_dict(), interpreter.version, python_sha256)

@@ -75,6 +75,7 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
         "single-instance": ["libarrow", "libnccl", "libcudart", "libcuda"],
         "allow-outside": [os.path.realpath(folder) for folder in outside],
         "allow-changed": [],
+        "compute-capability": [],
     }
     return Subject(
         name=built.name,

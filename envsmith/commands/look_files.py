@@ -24,7 +24,7 @@ from envsmith.tools.tree import Mode, StatIndex, hash_tree, scan, verify_bytes
 
 def look_at_files(subject: Subject, mode: Mode, progress: Progress | None) -> Observed:
     """See every file of the env and learn the content of those that belong to something; renew the stat index."""
-    index = StatIndex.load(subject.index)
+    index = StatIndex() if mode == "deep" else StatIndex.load(subject.index)
     paths = {entry.path for entry in subject.manifest.entries}
     if progress and mode == "deep":
         progress.start(sum(entry.size for entry in subject.manifest.entries), len(paths))

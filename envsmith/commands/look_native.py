@@ -50,7 +50,7 @@ class NativeLook:
             host_libraries(launched, python=self.subject.executable),
             env_manifest=owned_by(self.subject.manifest, self.observed.digests),
             single_instance=tuple(self.subject.verify["single-instance"]),
-            compute_capabilities=here or tuple(self.subject.verify.get("compute-capability", ())),
+            compute_capabilities=here or tuple(self.subject.verify["compute-capability"]),
             has_device=has_nvidia_device(),
         )
 

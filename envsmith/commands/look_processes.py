@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,8 +14,9 @@ from envsmith.checks.expected import Expected
 from envsmith.checks.hooks import check_hooks
 from envsmith.checks.imports import check_imports
 from envsmith.checks.launch_env import check_launched, check_shell
-from envsmith.checks.launchers import check_launchers, check_scripts
+from envsmith.checks.launchers import check_activate, check_launchers, check_scripts
 from envsmith.checks.maps import check_level_maps
+from envsmith.checks.modules import check_modules
 from envsmith.commands.depth import PROBED, Depth, Examination
 from envsmith.commands.launching import process_environment, resolved
 from envsmith.commands.libraries import libraries
@@ -117,6 +120,7 @@ def unprobed(error: EnvsmithError) -> Iterator[Finding]:
 def _judge(subject: Subject, depth: Depth, expected: Expected, facts: Facts) -> Iterator[Finding]:
     if "imports" in depth.families:
         yield from check_imports(expected, facts)
+        yield from check_modules(subject.manifest.entries)
     if "hooks" in depth.families:
         yield from check_hooks(expected, facts)
     if "launchers" in depth.families:
@@ -124,8 +128,19 @@ def _judge(subject: Subject, depth: Depth, expected: Expected, facts: Facts) -> 
             yield from check_launchers(expected, facts)
         shipped = {entry.path for entry in subject.manifest.entries if entry.part == "portable" and subject.receipt}
         yield from check_scripts(expected, facts, shipped)
+        yield from check_activate(expected, _activated(subject))
     if "conflicts" in depth.families:
         yield from _conflicts(subject, facts)
+
+
+def _activated(subject: Subject) -> str | None:
+    """What `bin/activate` gives VIRTUAL_ENV, resolved; None where it works that out itself, or is of another shell."""
+    try:
+        text = (subject.directory / "bin" / "activate").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"""(?m)^\s*(?:export )?VIRTUAL_ENV=(['"]?)(/[^'"$`\n]*)\1\s*$""", text)
+    return os.path.realpath(found[2]) if found else None
 
 
 def _bin_on_path(subject: Subject, facts: Facts) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -68,6 +69,8 @@ def run(
     """Verify the named envs, or every env under the root."""
     levels = {"--deep": deep, "--imports": imports, "--contexts": contexts, "--all": everything}
     depth = _depth(quick=quick, levels={name for name, chosen in levels.items() if chosen}, families=families)
+    if output.html is not None:
+        _require_folder(user_path(output.html))
     folder = env_root(root, environ)
     if pid is not None:
         return _result([_verify_running(envs, pid, folder, levels, families, environ)], [], output)
@@ -247,6 +250,19 @@ def _env_data(examination: Examination) -> dict[str, Any]:
         "figures": dict(examination.figures),
         "contexts": [asdict(row) for row in report.contexts],
     }
+
+
+def _require_folder(page: Path) -> None:
+    """Refuse a page that cannot be written before the work is done."""
+    if page.is_dir() or not os.access(page.parent, os.W_OK):
+        raise InputError(
+            Problem(
+                code="page-unwritable",
+                message="the page cannot be written there",
+                where=shown(page),
+                hint="name a file in a folder that exists and that this user may write to",
+            )
+        )
 
 
 def _write_page(path: Path, reports: list[Report]) -> None:

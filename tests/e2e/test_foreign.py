@@ -169,6 +169,16 @@ def test_d44_a_moved_env_has_scripts_of_its_old_place(venv: Venv, tmp_path: Path
     assert finding["actual"] == "/build/worker/env/bin/python3"
 
 
+def test_d44_activate_names_the_old_place(venv: Venv) -> None:
+    activate = venv.path / "bin/activate"
+    for line in ("VIRTUAL_ENV=/build/worker/env\n", "export VIRTUAL_ENV='/build/worker/env'\n"):
+        activate.write_text(line)
+        (finding,) = findings(venv.verify("--only", "launchers"), "launchers/shebang-relocation")
+        assert (finding["subject"], finding["actual"]) == ("bin/activate", "/build/worker/env")
+    activate.write_text('VIRTUAL_ENV="$(cd "$(dirname "$0")/.." && pwd)"\n')
+    assert venv.verify("--only", "launchers").code == 0
+
+
 def test_a_file_in_no_record_is_named_and_data_is_only_a_note(venv: Venv) -> None:
     venv.install("alpha", "1.0", {"alpha/__init__.py": ""})
     (venv.site / "alpha/cache.bin").write_text("x")

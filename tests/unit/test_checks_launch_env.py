@@ -80,6 +80,18 @@ def test_an_empty_element_is_the_current_directory(name: str, value: str) -> Non
     assert (finding.kind, finding.subject, finding.severity) == ("empty-element", name, Severity.WARNING)
 
 
+@pytest.mark.parametrize("value", ["/a:lib", "./lib64", "../x:/b"])
+def test_a_relative_element_is_another_folder_everywhere(value: str) -> None:
+    (finding,) = launched(around({"LD_LIBRARY_PATH": value}))
+    assert (finding.kind, finding.severity) == ("relative-element", Severity.WARNING)
+
+
+def test_another_value_in_the_shell_is_worth_a_word_and_no_value_is_not() -> None:
+    seen = Surrounding(environ={"MODE": "flash_attention_2", "PATH": "/usr/bin"})
+    assert said(list(check_shell(TABLE, seen))) == {("variable-differs", "MODE", "warning")}
+    assert list(check_shell(TABLE, Surrounding(environ={"PATH": "/usr/bin"}))) == []
+
+
 def test_lists_without_empty_elements_are_fine() -> None:
     assert launched(around({"LD_LIBRARY_PATH": "/a:/b"})) == []
     assert launched(around({"LD_LIBRARY_PATH": ""})) == []
