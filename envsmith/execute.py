@@ -116,6 +116,7 @@ class _State:
     editable: dict[str, tuple[str, ...]] = field(default_factory=dict)
     base_hooks: dict[str, str] = field(default_factory=dict)
     python_record: str = ""
+    gitlinks: dict[str, dict[str, str]] = field(default_factory=dict)
     steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
     listed: tuple[Listed, ...] = ()
     manifest: Manifest | None = None
@@ -253,6 +254,7 @@ class _Build:
         exported = export(self.order.origins[source.name], patches, dest, self.supplies)
         check_tree(exported, base=source.base_tree, tree=source.tree, name=source.name)
         self.state.steps[source.name] = git.tree_steps(dest, len(patches.patches))
+        self.state.gitlinks[source.name] = git.gitlinks(dest)
         self.state.made += source_entries(self.directory, source.name, git.tracked(dest))
 
     def _build_source(self, source: LockedSource) -> None:
@@ -360,7 +362,7 @@ class _Build:
         self._examine(subject)
 
     def _examine(self, subject: Subject) -> None:
-        depth = Depth(bytes="deep", imports=True, contexts="recipe", shell=False)
+        depth = Depth(bytes="deep", imports=True, contexts="recipe", library_bytecode=False, shell=False)
         examination = examine(subject, depth, environ=self.order.environ, progress=self.supplies.screen)
         self.state.examination = examination
         if examination.report.failed:
@@ -396,6 +398,7 @@ class _Build:
             trees={source.name: source.tree for source in order.lock.sources},
             series={name: tuple(p.sha256 for s in found for p in s.patches) for name, found in series.items()},
             tree_steps=self.state.steps,
+            gitlinks={name: links for name, links in self.state.gitlinks.items() if links},
             launch=order.launch.to_dict(),
             verify=verify_table(order.verify, editable=self.state.editable, base_hooks=self.state.base_hooks),
             steps=tuple(step.describe() for step in order.plan.steps),

@@ -44,6 +44,8 @@ class Receipt:
     """Source or patched wheel to the sha256 of every patch, in order."""
     tree_steps: Mapping[str, tuple[str, ...]]
     """Source name to the tree ids along its series, before the first patch first."""
+    gitlinks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Source name to the submodules of its tree, path to commit; only for sources that have some."""
     launch: Mapping[str, Any]
     verify: Mapping[str, Any]
     steps: tuple[str, ...]
@@ -72,6 +74,7 @@ def parse(text: str, where: str) -> Receipt:
             raise ValueError("it was written by another version of envsmith")
         values = {key.replace("-", "_"): value for key, value in data.items()}
         values.setdefault("python_record", "")
+        values.setdefault("gitlinks", {})
         _require(values, _FIELDS, "")
         values["verify"].setdefault("compute-capability", [])
         _require(values["launch"], _LAUNCH, "launch.")
@@ -103,6 +106,10 @@ def _is_text_table(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
+def _is_text_tables(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_text_table(item) for item in value.values())
+
+
 def _is_texts_table(value: object) -> bool:
     return isinstance(value, dict) and all(_is_texts(item) for item in value.values())
 
@@ -132,6 +139,7 @@ _FIELDS: dict[str, _Fits] = {
     "trees": _is_text_table,
     "series": _is_texts_table,
     "tree_steps": _is_texts_table,
+    "gitlinks": _is_text_tables,
     "launch": _is_table,
     "verify": _is_table,
     "steps": _is_texts,

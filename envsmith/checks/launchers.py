@@ -123,7 +123,8 @@ def _is_in(bin_dir: str, *paths: str) -> bool:
 
 
 def _is_python(interpreter: str) -> bool:
-    return re.fullmatch(r"(python|pypy)[\d.]*t?", PurePosixPath(interpreter).name) is not None
+    """By its name, the letters of its ABI included: `python3.7m`, `python3.13t`, `python3.12d`."""
+    return re.fullmatch(r"(python|pypy)[\d.]*[dmut]*", PurePosixPath(interpreter).name) is not None
 
 
 def _finding(kind: str, subject: str, message: str, expected: str, actual: str, hint: str) -> Finding:

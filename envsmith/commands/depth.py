@@ -33,6 +33,8 @@ class Depth:
     """Really import the recipe's list."""
     contexts: Contexts = "none"
     """Start the child chain: the contexts of the recipe, or every one that the env has a package for."""
+    library_bytecode: bool = True
+    """With `deep`, also recompile the standard library's own bytecode. A build does not: it has just recorded it."""
     shell: bool = True
     """Also judge what the calling shell would start, besides the launch environment."""
     families: tuple[str, ...] = FAMILIES

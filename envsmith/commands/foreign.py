@@ -45,7 +45,7 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
         InputError: `lock-syntax` and its kin for a named lock.
     """
     root = built.directory
-    sites = _site_dirs(root)
+    sites = site_dirs(root)
     if not sites:
         raise NegativeAnswer(
             Problem(
@@ -81,7 +81,7 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
         name=built.name,
         directory=root,
         manifest_text=manifest.to_json(),
-        index=_index_path(root, environ),
+        index=index_path(root, environ),
         python=_python_version(root, sites),
         launch=LaunchTable(unset=()),
         verify=verify_table(table, editable={}, base_hooks=own_hooks),
@@ -96,7 +96,7 @@ def below(foreign: Foreign) -> tuple[str, ...]:
     return ("",) if foreign.is_venv else tuple(f"{folder}/" for folder in (*foreign.site_dirs, "bin"))
 
 
-def _site_dirs(root: Path) -> tuple[str, ...]:
+def site_dirs(root: Path) -> tuple[str, ...]:
     """Its site folders, relative; `lib64` of a virtual environment is a link to `lib` and is named once."""
     folders = [
         folder
@@ -124,7 +124,7 @@ def _python_version(root: Path, sites: Iterable[str]) -> str:
     return next((match[1] for match in named if match), "3")
 
 
-def _index_path(root: Path, environ: Mapping[str, str]) -> Path:
+def index_path(root: Path, environ: Mapping[str, str]) -> Path:
     """Where the stat index of an env that is not ours lies: in our own store, never beside it."""
     try:
         home = open_store(environ).home

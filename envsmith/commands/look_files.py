@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -45,10 +46,13 @@ def look_at_files(subject: Subject, mode: Mode, progress: Progress | None) -> Ob
 
 def clock_folder(subject: Subject) -> Path | None:
     """A folder on the env's own file system that is ours to write into, to ask for the time there."""
-    beside = subject.directory.parent
-    ours = subject.foreign is None or _same_device(subject.index.parent, subject.directory)
-    folder = beside if subject.foreign is None else subject.index.parent
-    return folder if ours and os.access(folder, os.W_OK) else None
+    folder = subject.directory.parent if subject.foreign is None else subject.index.parent
+    if subject.foreign is not None:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not _same_device(folder, subject.directory):
+            return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def _same_device(one: Path, other: Path) -> bool:
@@ -108,6 +112,7 @@ def source_states(subject: Subject) -> Iterator[SourceState]:
     """Look at every editable work copy. Its git folder is not asked: whoever edits files can edit that too."""
     steps = subject.receipt.tree_steps if subject.receipt else {}
     applied = subject.receipt.series if subject.receipt else {}
+    gitlinks = subject.receipt.gitlinks if subject.receipt else {}
     for source in subject.lock.sources if subject.lock and subject.receipt else ():
         if source.install == "wheel":
             continue  # its wheel is judged by `files`; the work copy was only its origin
@@ -125,7 +130,7 @@ def source_states(subject: Subject) -> Iterator[SourceState]:
             locked_patches=tuple(patch.sha256 for series in source.series for patch in series.patches),
             trees=steps.get(source.name, ()),
             present=work.is_dir(),
-            tree=tree_on_disk(work, tracked) if changed else source.tree,
+            tree=tree_on_disk(work, tracked, gitlinks.get(source.name, {})) if changed else source.tree,
             patches=applied.get(source.name),
             changed=changed,
             untracked=untracked,

@@ -32,7 +32,7 @@ def look_at_interpreter(
     if renewed is not index and seen.observed is not None and seen.observed.hashed_files:
         keep_beside(path, renewed.to_json())
     proof = None
-    if deep and seen.observed is not None and seen.executable is not None:
+    if deep and depth.library_bytecode and seen.observed is not None and seen.executable is not None:
         memory_path = subject.beside("python-pyc.json")
         known = load_memory(memory_path)
         proof, memory = prove(

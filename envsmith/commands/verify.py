@@ -27,7 +27,7 @@ from envsmith.commands.look_contexts import env_of, running
 from envsmith.commands.reporting import figures
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
-from envsmith.commands.seal import sealed
+from envsmith.commands.seal import foreign_place, place_of_built, sealed
 from envsmith.commands.subject import open_subject
 from envsmith.commands.workcopies import work_copies
 from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
@@ -143,7 +143,7 @@ def verify_one(
             f"the env was built below `{built.receipt.get('root')}`: its scripts and links name that place",
             "an env cannot be moved; build it where it should be with `envsmith build --root`",
         )
-    if lock_file is None and (answer := sealed(built, depth)):
+    if lock_file is None and (answer := sealed(place_of_built(built), built.name, depth)):
         return answer
     subject = open_subject(built)
     subject = replace(subject, work=work_copies(built, subject.verify["editable"]))
@@ -189,6 +189,8 @@ def _verify_foreign(
     built: BuiltEnv, depth: Depth, *, lock_file: str | None, environ: Mapping[str, str], screen: Screen
 ) -> Examination:
     """Verify an env that another tool made: everything that needs no build record."""
+    if lock_file is None and (answer := sealed(foreign_place(built, environ), built.name, depth)):
+        return answer
     subject = open_foreign(built, lock=lock_file, environ=environ)
     return examine(subject, depth, environ=environ, progress=screen)
 

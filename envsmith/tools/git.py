@@ -194,6 +194,11 @@ def tracked(work: Path) -> tuple[str, ...]:
     return tuple(entry.path for entry in _entries(work, "HEAD") if entry.mode != "160000")
 
 
+def gitlinks(work: Path) -> dict[str, str]:
+    """Return the submodules of HEAD, path to commit: a tree id counts them, although they are not checked out."""
+    return {entry.path: entry.oid for entry in _entries(work, "HEAD") if entry.mode == "160000"}
+
+
 def touched(patches: Sequence[tuple[str, bytes]]) -> tuple[str, ...]:
     """Return every path that the patches read or write, in git's own understanding, sorted.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -85,13 +85,14 @@ def tree_id_of(entries: Iterable[Entry], like: str) -> str:
     return _oid("tree", b"".join(row for _, row in sorted(rows)), like)
 
 
-def tree_on_disk(work: Path, paths: Iterable[str]) -> str | None:
+def tree_on_disk(work: Path, paths: Iterable[str], gitlinks: Mapping[str, str]) -> str | None:
     """Compute the tree id of these paths as they are on disk; what is gone is left out.
 
-    None when there are none. A tree with submodules has another id, since those are not checked out.
+    None when there are none. `gitlinks` are the submodules of the tree, path to commit: they are never checked out.
     """
     like = "0" * 40
     entries = [Entry(mode="100644", oid=like, path=path) for path in paths]
+    entries += [Entry(mode="160000", oid=commit, path=path) for path, commit in gitlinks.items()]
     found = [entry for entry in on_disk(work, entries) if entry is not None]
     return tree_id_of(found, like) if found else None
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.repos import make_repo
+from tests.support.repos import git, make_repo
 from tests.support.wheels import make_sdist, make_wheel, project_files
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -177,7 +177,11 @@ def make_tool(upstream: Path) -> str:
     files = project_files("tool", "1.0", {"tool/__init__.py": TOOL}, requires=["gamma"])
     text = files["pyproject.toml"].decode() + '[project.scripts]\ntool = "tool:main"\n'
     files["pyproject.toml"] = text.encode()
-    return make_repo(upstream, files)
+    make_repo(upstream, files)
+    # a submodule, as VERL has one: the tree names it, and nobody checks it out
+    git(upstream, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},recipe")
+    git(upstream, "commit", "--quiet", "--message", "name a submodule")
+    return git(upstream, "rev-parse", "HEAD")
 
 
 def diff(path: str, old: str, new: str) -> str:

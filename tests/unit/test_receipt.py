@@ -15,7 +15,7 @@ from envsmith.receipt import VARIABLE, Receipt, parse
 VERIFY = {
     "imports": ["ray"], "attributes": [], "launchers": ["ray"], "contexts": ["launched"], "single-instance": [],
     "allow-outside": [], "allow-changed": [], "editable": {"verl": ["src/verl"]},
-    "base-hooks": {"/base/a.pth": "a" * 64},
+    "base-hooks": {"/base/a.pth": "a" * 64}, "compute-capability": ["8.0"],
 }  # fmt: skip
 RECEIPT = Receipt(
     stack="a100",
@@ -26,6 +26,7 @@ RECEIPT = Receipt(
     python="3.11.7",
     python_path="/opt/python/bin/python3.11",
     python_sha256="c" * 64,
+    python_record="9" * 64,
     uv="0.13.9",
     envsmith="0.1.0",
     manifest="d" * 64,
@@ -33,6 +34,7 @@ RECEIPT = Receipt(
     trees={"verl": "1" * 40},
     series={"verl": ("f" * 64, "0" * 64), "ray": ()},
     tree_steps={"verl": ("2" * 40, "1" * 40)},
+    gitlinks={"verl": {"recipe": "3" * 40}},
     launch=LaunchTable(set={"GRÜSSE": "你好"}).to_dict(),
     verify=VERIFY,
     steps=("create the environment", "write the receipt"),
@@ -46,6 +48,13 @@ RECEIPT = Receipt(
 def test_what_is_written_is_read_back() -> None:
     assert parse(RECEIPT.to_json(), "x") == RECEIPT
     assert parse(RECEIPT.to_json(), "x").to_json() == RECEIPT.to_json()
+
+
+def test_a_receipt_of_before_the_record_of_interpreters_is_still_read() -> None:
+    data = json.loads(RECEIPT.to_json())
+    del data["python-record"], data["gitlinks"], data["verify"]["compute-capability"]
+    old = parse(json.dumps(data), "x")
+    assert (old.python_record, old.gitlinks, old.verify["compute-capability"]) == ("", {}, [])
 
 
 def test_keys_are_sorted_and_in_the_style_of_our_files() -> None:
