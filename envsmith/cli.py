@@ -151,6 +151,12 @@ def build(
     )
 
 
+_ONLY = (
+    "Only this family; may be given again: files, pyc, sources, conflicts, base, native, interpreter, hooks, imports,"
+    " launchers, launch_env, contexts."
+)
+
+
 @verb("verify")
 @click.argument("envs", nargs=-1, metavar="[ENV]...")
 @click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
@@ -159,7 +165,13 @@ def build(
 @click.option("--imports", is_flag=True, help="Really import the recipe's list in a launched process.")
 @click.option("--contexts", is_flag=True, help="Start the child chain: spawn, fork, torchrun, Ray, vLLM.")
 @click.option("--all", "everything", is_flag=True, help="All families and levels.")
-@click.option("--only", "families", multiple=True, metavar="FAMILY", help="Only this family; may be given again.")
+@click.option(
+    "--only",
+    "families",
+    multiple=True,
+    metavar="FAMILY",
+    help=_ONLY,
+)
 @click.option("--lock", "lock_file", metavar="FILE", help="Compare with this lock too.")
 @click.option("--pid", type=int, metavar="PID", help="Inspect a running process of the env and its descendants.")
 @click.option("--brief", is_flag=True, help="At most 40 lines of 100 columns, without secrets and long paths.")

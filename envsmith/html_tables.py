@@ -77,18 +77,23 @@ def _same(row: ContextRow, labels: Sequence[str], count: str, *, open_: bool) ->
     )
 
 
+#: States of a package that nobody has to look at: without a lock nothing is meant, so nothing is wrong.
+FINE = ("as locked", "installed")
+
+
 def packages(rows: Sequence[Package], anchor: str, level: int) -> str:
     """Packages that need a look first; the many that are as locked are folded in."""
     if not rows:
         return ""
-    looked = [row for row in rows if state(row) != "as locked" or row.findings]
-    fine = [row for row in rows if state(row) == "as locked" and not row.findings]
+    looked = [row for row in rows if state(row) not in FINE or row.findings]
+    fine = [row for row in rows if state(row) in FINE and not row.findings]
     states = sorted({state(row) for row in rows})
-    parts = [_table(looked, "Not as locked, or named by a finding")] if looked else []
+    good = "as locked" if any(row.locked for row in rows) else "installed"
+    parts = [_table(looked, f"Not {good}, or named by a finding")] if looked else []
     if fine:
-        table = _table(fine, "As locked, and named by no finding")
+        table = _table(fine, f"{good.capitalize()}, and named by no finding")
         is_open = " open" if len(fine) <= _OPEN_PACKAGES else ""
-        parts.append(f'<details class="rest"{is_open}><summary>{len(fine):,} as locked</summary>\n{table}</details>\n')
+        parts.append(f'<details class="rest"{is_open}><summary>{len(fine):,} {good}</summary>\n{table}</details>\n')
     return (
         f'<section class="sheet" id="{anchor}" data-part="packages">{heading(level, "Packages")}\n'
         f"{tools('packages', states)}{''.join(parts)}</section>\n"
@@ -100,7 +105,7 @@ def state(row: Package) -> str:
     if row.version is None:
         return "missing"
     if row.locked is None:
-        return "not in the lock"
+        return "installed" if row.origin == "installed" else "not in the lock"
     return "as locked" if row.version == row.locked else "other version"
 
 
@@ -116,7 +121,7 @@ def _table(rows: Sequence[Package], caption: str) -> str:
 def _row(row: Package) -> str:
     now = state(row)
     found = f"{row.findings:,} finding{'s' if row.findings > 1 else ''}" if row.findings else ""
-    kind = "passed" if now == "as locked" else "error"
+    kind = "passed" if now in FINE else "error"
     badges = f'<span class="badge {kind}">{now}</span>' + (
         f' <span class="badge error">{found}</span>' if found else ""
     )

@@ -136,6 +136,12 @@ def _own_rows(one: Recorded) -> Iterable[Row]:
     return (row for row in one.rows or () if is_inside(row.path) and not row.path.endswith(".pyc"))
 
 
+def claimed_files(seen: Iterable[Seen], distributions: Iterable[Recorded]) -> frozenset[str]:
+    """Files that a distribution without a RECORD may well own."""
+    claimed = _claims(distributions)
+    return frozenset(item.path for item in seen if import_base(item.path) and not _is_strange(item, claimed))
+
+
 def judged(seen: Iterable[Seen], owned: frozenset[str], distributions: Iterable[Recorded]) -> tuple[Seen, ...]:
     """What of a foreign environment can be judged: owned files, and what lies in a folder that imports look into.
 

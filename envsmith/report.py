@@ -61,7 +61,7 @@ class Package:
     locked: str | None
     """As the lock has it; None when it names no such package, or when there is no lock."""
     origin: str
-    """`wheel`, `built`, `patched`, `source`, `base` or `installed`, the last when no lock says where it came from."""
+    """`wheel`, `built`, `patched`, `source`, `base`; `unknown` beside a lock, `installed` where there is none."""
     files: int
     findings: int
     """How many findings name it or one of its files."""

@@ -125,6 +125,8 @@ def _broken(lock: Lock, facts: Facts) -> Iterator[Finding]:
     for violation in verdict.unaccepted:
         yield _unmeant(violation)
     for entry in verdict.stale:
+        if str(canonicalize_name(entry.package)) not in declarations:
+            continue  # `distribution-missing` says more
         yield Finding(
             check=FAMILY,
             kind="conflict-gone",

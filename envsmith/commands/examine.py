@@ -23,6 +23,7 @@ from envsmith.commands.look_processes import look_at_processes, needs_probe, sur
 from envsmith.commands.reporting import completed
 from envsmith.commands.subject import Subject
 from envsmith.commands.workcopies import job_layers
+from envsmith.observed import Observed
 from envsmith.redaction import without_secrets
 from envsmith.report import REBUILD, Finding, Report, ordered
 from envsmith.running import RunningProcess
@@ -37,30 +38,16 @@ def examine(
     Raises:
         EnvsmithError: only when nothing can be said at all, for example an interpreter that does not start.
     """
-    findings: list[Finding] = []
     depth = replace(depth, families=tuple(family for family in depth.families if _applies(family, subject, depth)))
     examination = Examination(report=Report(subject=subject.name, families=depth.families, findings=()))
-    native: NativeLook | None = None
     begun = seal.begin(subject, depth)
+    findings: list[Finding] = []
+    native: NativeLook | None = None
     if depth.wants(READ):
         observed = look_at_files(subject, depth.bytes, progress)
-        examination.hashed_bytes, examination.trusted_bytes = observed.hashed_bytes, observed.trusted_bytes
-        examination.files = len(observed.files)
-        if observed.hashed_files:
-            seal.drop(subject)
-        if "files" in depth.families:
-            findings += explained(judge_files(subject, observed), subject, observed.digests, environ)
         native = NativeLook(subject=subject, observed=observed)
-        if "pyc" in depth.families:
-            identity = interpreter_identity(subject) if observed.bytecode else ""
-            findings += look_at_bytecode(subject, observed, depth, environ, examination, identity, progress)
-    if "sources" in depth.families and subject.lock is not None and subject.receipt is not None:
-        findings += check_sources(source_states(subject))
-        findings += check_job_layers(job_layers(subject.work, subject.lock))
-    if "interpreter" in depth.families:
-        findings += look_at_interpreter(subject, depth, environ, examination)
-    if "base" in depth.families and judges_base(subject):
-        findings += look_at_base(subject)
+        findings += _contents(subject, depth, observed, environ, examination, progress)
+    findings += _disk(subject, depth, environ, examination)
     if needs_probe(depth):
         around = surroundings(subject, environ)
         if native and "native" in depth.families:
@@ -71,13 +58,48 @@ def examine(
             subject, surroundings(subject, environ), examination, every=depth.contexts == "every", progress=progress
         )
         findings += more
-    named = _with_commands(findings, subject, environ)
-    report = Report(
-        subject=subject.name, families=depth.families, findings=ordered(_unique(map(without_secrets, named)))
-    )
+    report = _report(subject, depth.families, findings, environ)
     examination.report = completed(report, subject, examination) if depth.bytes != "stat" else report
     seal.keep(subject, begun, examination)
     return examination
+
+
+def _contents(
+    subject: Subject,
+    depth: Depth,
+    observed: Observed,
+    environ: Mapping[str, str],
+    examination: Examination,
+    progress: Progress | None,
+) -> Iterator[Finding]:
+    """Judge what the files hold."""
+    examination.hashed_bytes, examination.trusted_bytes = observed.hashed_bytes, observed.trusted_bytes
+    examination.files = len(observed.files)
+    if observed.hashed_files:
+        seal.drop(subject)
+    if "files" in depth.families:
+        yield from explained(judge_files(subject, observed), subject, observed.digests, environ)
+    if "pyc" in depth.families:
+        identity = interpreter_identity(subject) if observed.bytecode else ""
+        yield from look_at_bytecode(subject, observed, depth, environ, examination, identity, progress)
+
+
+def _disk(subject: Subject, depth: Depth, environ: Mapping[str, str], examination: Examination) -> Iterator[Finding]:
+    """Judge what else lies on the disk: work copies, the interpreter, a vendor's packages."""
+    if "sources" in depth.families and subject.lock is not None and subject.receipt is not None:
+        yield from check_sources(source_states(subject))
+        yield from check_job_layers(job_layers(subject.work, subject.lock))
+    if "interpreter" in depth.families:
+        yield from look_at_interpreter(subject, depth, environ, examination)
+    if "base" in depth.families and judges_base(subject):
+        yield from look_at_base(subject)
+
+
+def _report(
+    subject: Subject, families: tuple[str, ...], findings: Iterable[Finding], environ: Mapping[str, str]
+) -> Report:
+    named = _with_commands(findings, subject, environ)
+    return Report(subject=subject.name, families=families, findings=ordered(_unique(map(without_secrets, named))))
 
 
 def examine_running(
@@ -89,9 +111,7 @@ def examine_running(
     findings, rows = look_at_running(subject, processes, environ, examination)
     examination.contexts = rows
     examination.figures["processes"] = len(processes)
-    named = _with_commands(findings, subject, environ)
-    report = Report(subject=subject.name, families=families, findings=ordered(_unique(map(without_secrets, named))))
-    examination.report = completed(report, subject, examination)
+    examination.report = completed(_report(subject, families, findings, environ), subject, examination)
     return examination
 
 
@@ -100,6 +120,7 @@ def _applies(family: str, subject: Subject, depth: Depth) -> bool:
     return {
         "sources": subject.receipt is not None,
         "base": judges_base(subject),
+        "interpreter": subject.foreign is None or subject.foreign.is_venv,
         "contexts": depth.imports or _starts_chain(subject, depth),
     }.get(family, True)
 
@@ -129,13 +150,34 @@ def _for_foreign(findings: Iterable[Finding], subject: Subject) -> Iterator[Find
     """An env that we did not build cannot be built again by us: name the command that puts files back."""
     owners = {entry.path: entry.owners[0] for entry in subject.manifest.entries}
     names = set(owners.values())
-    for finding in findings:
+    for found in findings:
+        finding = replace(found, hint=_without_recipe(found.hint))
         if finding.hint is None or REBUILD not in finding.hint:
             yield finding
             continue
         owner = owners.get(finding.subject) or (finding.subject if finding.subject in names else None)
         put_back = f"put its own files back: {reinstall(owner, subject.executable)}" if owner else None
         yield replace(finding, hint=put_back or "ask whoever made this environment, or build one with `envsmith build`")
+
+
+#: Advice that only a recipe of ours can follow, and what is left of it without one.
+WITHOUT_RECIPE = (
+    (", or start the program through `envsmith run`", ""),
+    (", or start every program through `envsmith run`", ""),
+    (" in every process: `envsmith run` does", " in every process"),
+    (" first on PATH: `envsmith run` does", " first on PATH"),
+    ("start the program through `envsmith run`", "start it with the environment's own `bin/python`"),
+    ("start it through `envsmith run`", "start it with the environment's own `bin/python`"),
+    (": put the other in the recipe's `exclude` list", ": uninstall both, then install the one that is meant"),
+    (", or name the directory under `allow-outside`", ""),
+    (", or name its folder in the launch table of the recipe", ""),
+)
+
+
+def _without_recipe(hint: str | None) -> str | None:
+    for words, rest in WITHOUT_RECIPE:
+        hint = hint.replace(words, rest) if hint else hint
+    return hint or None
 
 
 def _unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -14,6 +14,8 @@ from envsmith.report import Finding
 from envsmith.tools.knownwheels import Known, known_wheels
 from envsmith.tools.store import open_store
 
+#: An mtime that is so much older than the ctime was set, by whoever wrote the file or by an archive.
+LAG_S = 2.0
 #: Kinds of findings whose subject is one file of the env.
 FILE_KINDS = frozenset(
     {"file-changed", "unowned-module", "unowned-file", "unowned-pth", "mode-changed", "link-changed"}
@@ -53,13 +55,19 @@ def _of_wheel(wheel: Known) -> str:
     return f"this is `{wheel.member}` of {wheel.name} {wheel.version}"
 
 
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _written(subject: Subject, path: str) -> str:
     """When a file got its content, and whose it is now."""
     try:
         info = os.lstat(subject.directory / path)
     except (OSError, ValueError):
         return ""
-    when = datetime.fromtimestamp(info.st_mtime, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    when = _utc(info.st_mtime)
+    if info.st_ctime - info.st_mtime > LAG_S:
+        when += f" as its mtime says, touched last {_utc(info.st_ctime)}"
     try:
         who = pwd.getpwuid(info.st_uid).pw_name
     except KeyError:

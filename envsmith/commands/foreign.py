@@ -45,7 +45,7 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
         InputError: `lock-syntax` and its kin for a named lock.
     """
     root = built.directory
-    sites = site_dirs(root)
+    sites = site_dirs(root) if root.resolve() != Path("/") else ()
     if not sites:
         raise NegativeAnswer(
             Problem(
@@ -93,7 +93,7 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
 
 def below(foreign: Foreign) -> tuple[str, ...]:
     """The folders of a foreign env that are looked into: all of a virtual environment, else where packages lie."""
-    return ("",) if foreign.is_venv else tuple(f"{folder}/" for folder in (*foreign.site_dirs, "bin"))
+    return ("",) if foreign.is_venv else tuple(f"{folder}/" for folder in foreign.site_dirs)
 
 
 def site_dirs(root: Path) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from envsmith.commands.look_files import clock_folder
 from envsmith.commands.records import keep_beside
 from envsmith.commands.subject import Subject
 from envsmith.observed import Observed
+from envsmith.recorded import claimed_files
 from envsmith.report import Finding
 from envsmith.tools.bytecode import BUDGET_FILES, load_memory, prove
 from envsmith.tools.process import scrubbed
@@ -31,9 +32,15 @@ def look_at_bytecode(
     `identity` names the interpreter that compiles: a proof under another one proves nothing here.
     """
     listed = {entry.path: entry.sha256 for entry in subject.manifest.entries}
+    if subject.foreign:
+        listed |= dict.fromkeys(claimed_files(observed.files, subject.foreign.distributions), "")
     path = subject.beside("pyc.json")
     memory = load_memory(path)
-    pairs = pairs_to_prove(observed, listed, python=subject.python)
+    pairs = [
+        pair
+        for pair in pairs_to_prove(observed, listed, python=subject.python)
+        if not _is_edited(pair.source, listed, observed)
+    ]
     proof = Proof()
     if pairs:
         if progress and depth.bytes == "deep":
@@ -54,3 +61,9 @@ def look_at_bytecode(
             keep_beside(path, renewed.to_json())
         examination.figures["bytecode"] = proof.figure()
     yield from check_pyc(observed, listed, python=subject.python, proof=proof)
+
+
+def _is_edited(source: str, listed: Mapping[str, str], observed: Observed) -> bool:
+    """Whether the family `files` says that a source was changed: its bytecode is then that of the old text."""
+    wanted, found = listed.get(source), observed.digests.get(source)
+    return bool(wanted and found) and wanted != found

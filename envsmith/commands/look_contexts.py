@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from envsmith.checks.contexts import Intended, check_contexts
-from envsmith.checks.expected import Expected
+from envsmith.checks.expected import Expected, within
 from envsmith.checks.imports import check_origins, check_path
 from envsmith.checks.maps import check_level_maps, check_libcuda
 from envsmith.checks.rows import context_rows, running_rows
@@ -50,7 +51,8 @@ def look_at_contexts(
         environ_names=intended.watched,
         maps=True,
     )
-    chain = walk_chain(subject.executable, contexts, request, env=around.launched, kept=intended.kept)
+    env = _with_own_programs(subject, around.launched) if subject.foreign else around.launched
+    chain = walk_chain(subject.executable, contexts, request, env=env, kept=intended.kept)
     examination.facts += tuple(level.facts for level in chain.levels)
     for context, seconds in chain.seconds.items():
         examination.figures[f"context {context}"] = f"{seconds:.1f} s"
@@ -58,6 +60,13 @@ def look_at_contexts(
     findings += check_level_maps(expected, chain.levels, libraries(subject))
     findings += _driver(subject, around)
     return findings, context_rows(intended, chain.levels, [name for name in SHOWN if name in names])
+
+
+def _with_own_programs(subject: Subject, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The caller's variables; whoever has not activated an env means its own torchrun all the same."""
+    path, own = environ.get("PATH", ""), f"{subject.env_dir}/bin"
+    there = any(os.path.realpath(folder) == own for folder in path.split(":") if folder)
+    return environ if there else {**environ, "PATH": f"{own}:{path}" if path else own}
 
 
 def _contexts(subject: Subject, names: set[str], *, every: bool) -> tuple[str, ...]:
@@ -132,7 +141,8 @@ def look_at_running(
     """Judge processes that already run, and what a new one would import that is started as each of them was."""
     expected, intended = expectation(subject), intention(subject, environ)
     findings = list(check_running(expected, intended, libraries(subject), processes))
-    for process in _different(processes):
+    own = (process for process in processes if within(process.interpreter or "/", (expected.env_dir,)))
+    for process in _different(own):  # what another env's interpreter imports is no news after `pid-interpreter`
         findings += _replayed(expected, process, examination)
     return findings, running_rows(intended, processes)
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from envsmith.checks.files import JUDGED_ELSEWHERE, check_files
+from envsmith.checks.recorded import RECORDING, check_recorded
 from envsmith.checks.sources import SourceState
 from envsmith.commands.foreign import below
 from envsmith.commands.records import keep_beside
 from envsmith.commands.subject import Foreign, Subject
 from envsmith.lock import Lock
-from envsmith.manifest import Entry, Kind, Manifest
+from envsmith.manifest import Entry, Kind, Manifest, import_base
 from envsmith.observed import Observed, Seen
 from envsmith.recorded import judged
 from envsmith.report import Finding, Severity
@@ -88,10 +89,37 @@ def _judge_foreign(subject: Subject, foreign: Foreign, observed: Observed) -> It
     )
     owned = frozenset(entry.path for entry in manifest.entries)
     seen = judged(observed.files, owned, foreign.distributions)
+    owners = {entry.path: entry.owner for entry in manifest.entries}
+    # A system's packagers patch what they ship and keep the RECORD of before.
+    packaged = {one.owner for one in foreign.distributions if one.installer not in (*RECORDING, None)}
+    yield from check_recorded(foreign.distributions, _gone(subject, observed))
     for finding in check_files(manifest, replace(observed, files=seen), whole=False):
         # Data that programs leave beside their code is nobody's business where no lock says what should be there.
-        mere = finding.kind == "unowned-file"
+        mere = finding.kind == "unowned-file" or owners.get(finding.subject, "") in packaged
         yield replace(finding, severity=Severity.NOTE) if mere else finding
+
+
+def _gone(subject: Subject, observed: Observed) -> dict[str, tuple[str, ...]]:
+    """Folders that lines of .pth files name and that are not there."""
+    found = {}
+    for item in observed.files:
+        base = import_base(item.path)
+        if base and item.kind == "file" and item.path.endswith(".pth") and "/" not in item.path[len(base) :]:
+            folder = subject.directory / base
+            named = (folder / line for line in _plain_lines(subject.directory / item.path))
+            if lost := tuple(str(place) for place in named if not place.exists()):
+                found[item.path] = lost
+    return found
+
+
+def _plain_lines(path: Path) -> list[str]:
+    """Lines of a .pth file that name a folder or an archive."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    code = ("#", "import ", "import\t")
+    return [line.rstrip() for line in lines if line.strip() and "\0" not in line and not line.startswith(code)]
 
 
 def _work_copies(lock: Lock) -> tuple[str, ...]:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from envsmith.checks.expected import within
 from envsmith.checks.launch_env import Surrounding
-from envsmith.checks.linking import shadowed_by
+from envsmith.checks.linking import Shadow, shadowed_by
 from envsmith.checks.native import check_native, owned_by
 from envsmith.commands.records import keep_beside, read_beside
 from envsmith.commands.subject import Subject
+from envsmith.errors import EnvsmithError
 from envsmith.native import NativeFacts
 from envsmith.observed import Observed
 from envsmith.report import Finding
 from envsmith.tools.device import has_nvidia_device, nvidia_devices
 from envsmith.tools.driver import libcuda_versions
+from envsmith.tools.files import sha256_file
 from envsmith.tools.hostlibs import host_libraries, library_path
 from envsmith.tools.nativescan import known_from_json, scan_native, to_json
 from envsmith.tools.procfs import kernel_driver
@@ -61,10 +65,17 @@ class NativeLook:
         return Surrounding(
             environ=shown,
             folders=folders,
-            shadows=shadowed_by(strange, self.facts) if strange else (),
+            shadows=tuple(s for s in shadowed_by(strange, self.facts) if not self._is_copy(s)) if strange else (),
             drivers=libcuda_versions(folder.path for folder in folders),
             kernel_driver=kernel_driver(),
         )
+
+    def _is_copy(self, shadow: Shadow) -> bool:
+        """Whether what would be loaded instead has the same bytes."""
+        wanted = {self.observed.digests.get(path) for path in shadow.ours}
+        with contextlib.suppress(EnvsmithError, OSError):
+            return sha256_file(Path(os.path.realpath(shadow.path))) in wanted
+        return False
 
     def _is_own(self, folder: str) -> bool:
         """Whether a folder is one of the env's, by whatever name."""

@@ -126,9 +126,10 @@ def _judge(subject: Subject, depth: Depth, expected: Expected, facts: Facts) -> 
     if "launchers" in depth.families:
         if _bin_on_path(subject, facts):
             yield from check_launchers(expected, facts)
-        shipped = {entry.path for entry in subject.manifest.entries if entry.part == "portable" and subject.receipt}
-        yield from check_scripts(expected, facts, shipped)
-        yield from check_activate(expected, _activated(subject))
+        if subject.foreign is None or subject.foreign.is_venv:
+            mine = {entry.path for entry in subject.manifest.entries if entry.part == "portable" and subject.receipt}
+            yield from check_scripts(expected, facts, mine)
+            yield from check_activate(expected, _activated(subject))
     if "conflicts" in depth.families:
         yield from _conflicts(subject, facts)
 

@@ -17,13 +17,18 @@ from envsmith.plan import megabytes
 from envsmith.report import Finding, Package, Report
 from envsmith.tools.interpreter import machine
 
+#: What a page shows as a figure of its own; longer words stand with the environment.
+TILE_COLUMNS = 20
+
 
 def completed(report: Report, subject: Subject, examination: Examination) -> Report:
     """Add environment, figures and packages to a report."""
+    said = figures(examination)
+    long = {name: words for name, words in said.items() if len(words) > TILE_COLUMNS}
     return replace(
         report,
-        environment=_environment(subject),
-        figures=figures(examination),
+        environment={**_environment(subject), **long},
+        figures={name: words for name, words in said.items() if name not in long},
         packages=tuple(_packages(subject, examination, report.findings)),
         contexts=examination.contexts,
     )
@@ -70,7 +75,7 @@ def _packages(subject: Subject, examination: Examination, findings: Iterable[Fin
             name=name,
             version=installed.get(name) if installed else locked.get(name),
             locked=locked.get(name),
-            origin=origins.get(name, "installed"),
+            origin=origins.get(name, "unknown" if locked else "installed"),
             files=counts.get(name, counts.get(f"source:{name}", 0)),
             findings=named[name],
         )

@@ -141,7 +141,8 @@ def verify_one(
             built,
             "env-moved",
             f"the env was built below `{built.receipt.get('root')}`: its scripts and links name that place",
-            "an env cannot be moved; build it where it should be with `envsmith build --root`",
+            "an env cannot be moved; build it where it should be: "
+            f"`envsmith build {built.receipt['stack']} --env {built.receipt['env']} --root DIR`",
         )
     if lock_file is None and (answer := sealed(place_of_built(built), built.name, depth)):
         return answer

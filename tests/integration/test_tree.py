@@ -307,8 +307,8 @@ def test_a_file_that_became_a_link_or_went_away_is_unreadable_not_followed(tmp_p
 
 
 def test_two_distributions_of_one_file_install_as_one_of_the_two_and_are_a_warning(tmp_path: Path) -> None:
-    one = make_wheel(tmp_path, "one", "1", {"build_backend.py": "1\n", "one.py": ""})
-    two = make_wheel(tmp_path, "two", "1", {"build_backend.py": "2\n", "two.py": ""})
+    one = make_wheel(tmp_path, "one", "1", {"example.py": "1\n", "one.py": ""})
+    two = make_wheel(tmp_path, "two", "1", {"example.py": "2\n", "two.py": ""})
     (finding,) = install(tmp_path / "env", tmp_path / "cache", one, two).findings()
     assert (finding.kind, finding.severity) == ("overlapping-files", Severity.WARNING)
 

@@ -66,7 +66,7 @@ FULL = report(
         Package(name="numpy", version="1.26.3", locked="1.26.4", origin="wheel", files=900, findings=1),
         Package(name="ray", version="2.56.1", locked="2.56.1", origin="wheel", files=9, findings=0),
         Package(name="gone", version=None, locked="1", origin="wheel", files=0, findings=0),
-        Package(name="extra", version="1", locked=None, origin="installed", files=1, findings=0),
+        Package(name="extra", version="1", locked=None, origin="unknown", files=1, findings=0),
     ),
     contexts=(
         ContextRow(
