@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.pylock import Pylock
@@ -55,8 +56,8 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
                 hint="name the folder that holds `pyvenv.cfg` or `bin/python`, or `stack/env`",
             )
         )
-    distributions = read_distributions(root, sites)
     is_venv = (root / "pyvenv.cfg").is_file()
+    distributions = tuple(one if is_venv else _within(one, sites) for one in read_distributions(root, sites))
     known = Foreign(distributions=distributions, site_dirs=sites, is_venv=is_venv)
     seen = {item.path: item for item in scan(root, below(known))}
     ours, versions = _read_lock(lock)
@@ -91,6 +92,14 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
     )
 
 
+def _within(one: Recorded, sites: tuple[str, ...]) -> Recorded:
+    """A distribution without what it put elsewhere in an interpreter's own prefix, which is not looked into."""
+    if one.rows is None:
+        return one
+    folders = tuple(f"{site}/" for site in sites)
+    return replace(one, rows=tuple(row for row in one.rows if row.path.startswith(folders)))
+
+
 def below(foreign: Foreign) -> tuple[str, ...]:
     """The folders of a foreign env that are looked into: all of a virtual environment, else where packages lie."""
     return ("",) if foreign.is_venv else tuple(f"{folder}/" for folder in foreign.site_dirs)
@@ -120,7 +129,8 @@ def _python_version(root: Path, sites: Iterable[str]) -> str:
     found = re.search(r"(?m)^version(?:_info)?\s*=\s*(\d+\.\d+(?:\.\d+)?)", text)
     if found:
         return found[1]
-    named = (re.search(r"python(3\.\d+)", site) for site in sites)
+    names = [*sites, *(path.name for path in sorted(root.glob("lib/python3.*")))]
+    named = (re.search(r"python(3\.\d+)", name) for name in names)
     return next((match[1] for match in named if match), "3")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from envsmith.bytecode import Proof, pairs_to_prove
 from envsmith.checks.pyc import check_pyc
@@ -12,7 +13,7 @@ from envsmith.commands.records import keep_beside
 from envsmith.commands.subject import Subject
 from envsmith.observed import Observed
 from envsmith.recorded import claimed_files
-from envsmith.report import Finding
+from envsmith.report import Finding, Severity
 from envsmith.tools.bytecode import BUDGET_FILES, load_memory, prove
 from envsmith.tools.process import scrubbed
 from envsmith.tools.progress import Progress
@@ -60,7 +61,9 @@ def look_at_bytecode(
         if renewed is not memory:
             keep_beside(path, renewed.to_json())
         examination.figures["bytecode"] = proof.figure()
-    yield from check_pyc(observed, listed, python=subject.python, proof=proof)
+    for finding in check_pyc(observed, listed, python=subject.python, proof=proof):
+        system = subject.foreign is not None and not subject.foreign.is_venv and finding.kind == "unowned-bytecode"
+        yield replace(finding, severity=Severity.NOTE) if system else finding
 
 
 def _is_edited(source: str, listed: Mapping[str, str], observed: Observed) -> bool:

@@ -91,11 +91,17 @@ def _judge_foreign(subject: Subject, foreign: Foreign, observed: Observed) -> It
     seen = judged(observed.files, owned, foreign.distributions)
     owners = {entry.path: entry.owner for entry in manifest.entries}
     # A system's packagers patch what they ship and keep the RECORD of before.
-    packaged = {one.owner for one in foreign.distributions if one.installer not in (*RECORDING, None)}
+    packaged = {
+        one.owner
+        for one in foreign.distributions
+        if one.installer not in (*RECORDING, None) or "/dist-packages/" in one.info
+    }
     yield from check_recorded(foreign.distributions, _gone(subject, observed))
     for finding in check_files(manifest, replace(observed, files=seen), whole=False):
         # Data that programs leave beside their code is nobody's business where no lock says what should be there.
-        mere = finding.kind == "unowned-file" or owners.get(finding.subject, "") in packaged
+        mere = finding.kind == "unowned-file" or owners.get(finding.subject, finding.subject) in packaged
+        # Whose files of an interpreter's own prefix are, the system's package manager knows.
+        mere = mere or (finding.kind.startswith("unowned-") and not foreign.is_venv)
         yield replace(finding, severity=Severity.NOTE) if mere else finding
 
 
