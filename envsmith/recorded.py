@@ -20,7 +20,7 @@ from envsmith.manifest import Entry, Kind, Manifest, import_base, is_inside, lin
 from envsmith.observed import Seen
 
 #: What venv, virtualenv and uv put into site-packages themselves; no distribution owns it.
-SCAFFOLDING = ("_virtualenv.py", "_virtualenv.pth", "README.txt")
+SCAFFOLDING = ("_virtualenv.py", "_virtualenv.pth", "README.txt", "easy-install.pth")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +31,8 @@ class Row:
     """Relative to the environment; starts with `../` where it lies outside."""
     sha256: str | None
     """None where the row names no sha256, as the row of RECORD itself and those of bytecode do."""
+    size: int | None = None
+    """Bytes; None where the row names none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +66,9 @@ def parse_rows(text: str, base: str) -> tuple[Row, ...]:
     for row in _csv_rows(text):
         if row and row[0] and "\0" not in row[0]:
             path = posixpath.normpath(posixpath.join(base, row[0]))
-            rows.append(Row(path=path, sha256=_sha256(row[1] if len(row) > 1 else "")))
+            digest, size = (*row[1:3], "", "")[:2]
+            known = int(size) if size.isascii() and size.isdigit() and len(size) < 19 else None
+            rows.append(Row(path=path, sha256=_sha256(digest), size=known))
     return tuple(rows)
 
 
@@ -117,7 +121,7 @@ def recorded_manifest(
                     path=row.path,
                     kind=Kind.FILE,
                     executable=bool(item and item.mode & 0o100),
-                    size=item.size if item else 0,
+                    size=row.size if row.size is not None else item.size if item else 0,
                     sha256=row.sha256 or digests.get(row.path, ""),
                     owner=one.owner,
                     part="portable" if row.sha256 else "site",
@@ -133,7 +137,9 @@ def _of_one_kind(entries: list[Entry]) -> list[Entry]:
 
 
 def _own_rows(one: Recorded) -> Iterable[Row]:
-    return (row for row in one.rows or () if is_inside(row.path) and not row.path.endswith(".pyc"))
+    # virtualenv lists the folders of bytecode themselves
+    left_out = (".pyc", "/__pycache__")
+    return (row for row in one.rows or () if is_inside(row.path) and not row.path.endswith(left_out))
 
 
 def claimed_files(seen: Iterable[Seen], distributions: Iterable[Recorded]) -> frozenset[str]:
@@ -158,12 +164,13 @@ def judged(seen: Iterable[Seen], owned: frozenset[str], distributions: Iterable[
 
 
 def _claims(distributions: Iterable[Recorded]) -> frozenset[str]:
-    claimed = set()
+    claimed, owned = set(), set()
     for one in distributions:
         base = import_base(one.info) or ""
         if one.rows is None:
             claimed |= {one.info} | {f"{base}{name}" for name in one.top_level} | {f"{base}{one.name}"}
-    return frozenset(claimed)
+        owned |= {base + row.path[len(base) :].split("/", 1)[0] for row in one.rows or () if row.path.startswith(base)}
+    return frozenset(claimed - owned)  # nobody claims what another has a RECORD for
 
 
 def _is_strange(item: Seen, claimed: frozenset[str]) -> bool:

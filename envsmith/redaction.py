@@ -33,7 +33,7 @@ _VALUE = re.compile(r"\"[^\"\n]{0,4096}\"?|'[^'\n]{0,4096}'?|[^\s\"']{1,4096}")
 _BEARER = re.compile(r"(?i)(bearer\s{1,4}|authorization\s{0,4}:\s{0,4}\w{1,20}\s{1,4})\S{8,4096}")
 
 #: User and password of a URL: everything up to the last `@` of the host part; with a colon, a password may hold `/`.
-_USER_INFO = re.compile(r"(://)(?:[^/\s]{0,4096}|[^/\s:@]{1,128}:(?!\d{1,5}/)\S{0,512})(?=@)")
+_USER_INFO = re.compile(r"((?:^|(?<=[:\s'\"`]))//)(?:[^/\s]{0,4096}|[^/\s:@]{1,128}:(?!\d{1,5}/)\S{0,512})(?=@)")
 _QUERY = re.compile(r"(://[^\s?#'\"]{1,2048}\?)[^\s'\"]{1,4096}")
 
 #: How tokens begin, read 2026-11-30. GitHub: its changelog of 2021-03-31. GitLab: its issue 342327. W&B: seen in public

@@ -159,6 +159,7 @@ def _changed(entries: list[Entry], seen: Mapping[str, Seen], observed: Observed)
             found[entry.owner, problem.kind].append(problem)
     for (owner, kind), group in sorted(found.items()):
         yield from _capped(group, kind, owner)
+    yield from _open_to_all([e.path for e in entries if e.path in seen and _anybody_writes(seen[e.path])])
     if unproved:
         yield Finding(
             check=FAMILY,
@@ -170,6 +171,23 @@ def _changed(entries: list[Entry], seen: Mapping[str, Seen], observed: Observed)
         )
 
 
+def _anybody_writes(item: Seen) -> bool:
+    return item.kind == "file" and bool(item.mode & 0o002)
+
+
+def _open_to_all(paths: list[str]) -> Iterator[Finding]:
+    """One line, however many: whoever builds under umask 000 has thousands."""
+    if paths:
+        yield Finding(
+            check=FAMILY,
+            kind="mode-open",
+            severity=Severity.WARNING,
+            subject=paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more",
+            message="every user of this machine may write to it",
+            hint="`chmod -R o-w` the environment, and set a umask of 022 before building",
+        )
+
+
 def _is_right(entry: Entry, item: Seen, digests: Mapping[str, str]) -> bool:
     """Settle the many in one go: a plain file with the expected content and mode."""
     return (
@@ -177,6 +195,7 @@ def _is_right(entry: Entry, item: Seen, digests: Mapping[str, str]) -> bool:
         and digests.get(entry.path) == entry.sha256
         and entry.executable == bool(item.mode & 0o100)
         and not item.mode & 0o6000
+        and bool(item.mode & 0o400)
         and entry.kind is Kind.FILE
     )
 
@@ -203,8 +222,9 @@ def _mode_differs(entry: Entry, item: Seen) -> Finding | None:
     if item.kind != "file" or entry.kind is not Kind.FILE:
         return None
     runs = bool(item.mode & 0o100)
-    if all(content.executable != runs for content in entry.contents) or item.mode & 0o6000:
-        word = "an executable" if entry.executable else "a plain file"
+    wrong = all(content.executable != runs for content in entry.contents)
+    if wrong or item.mode & 0o6000 or not item.mode & 0o400:
+        word = "an executable that its owner may read" if entry.executable else "a plain file that its owner may read"
         return _error(
             "mode-changed",
             entry.path,

@@ -72,7 +72,8 @@ def judge_proof(proof: Proof, check: str, poisoned: str = "poisoned-bytecode") -
     yield from _group("misleading-bytecode", Severity.WARNING, words["lines"], meaning, HINT_REMOVE, check)
     meaning = "would be loaded, and its source does not compile: who wrote it cannot be told"
     yield from _group("unproved-bytecode", Severity.NOTE, words["no-compile"], meaning, None, check)
-    yield from _group("unproved-bytecode", Severity.NOTE, words["unproved"], "could not be recompiled", None, check)
+    meaning = "would be loaded, and could not be compared with its source: too large, too deep, or unreadable"
+    yield from _group("unreadable-bytecode", Severity.ERROR, words["unproved"], meaning, HINT_REMOVE, check)
 
 
 def _by_header(observed: Observed, listed: Collection[str], python: str) -> Iterator[Finding]:

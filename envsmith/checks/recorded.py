@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from envsmith.recorded import Recorded
 from envsmith.report import Finding, Severity
@@ -40,3 +41,32 @@ def check_recorded(distributions: Iterable[Recorded], gone: Mapping[str, tuple[s
             actual="no such folder",
             hint="put the project back, or install it again with `uv pip install -e PROJECT`",
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Linked:
+    """A file of a distribution that is a link on disk."""
+
+    path: str
+    owner: str
+    target: str
+    """Where it leads in the end."""
+    wanted: str
+    """sha256 by RECORD."""
+    actual: str | None
+    """sha256 of what it leads to; None when that is no file."""
+
+
+def check_linked(links: Iterable[Linked]) -> Iterator[Finding]:
+    """Prove that a link in the place of a file leads to the content that RECORD names."""
+    for link in links:
+        if link.actual != link.wanted:
+            yield Finding(
+                check=FAMILY,
+                kind="link-changed",
+                severity=Severity.ERROR,
+                subject=link.path,
+                message=f"a file of {link.owner} was replaced by a link to something else",
+                expected=f"sha256:{link.wanted[:12]}",
+                actual=f"{link.target}, " + (f"sha256:{link.actual[:12]}" if link.actual else "no file"),
+            )

@@ -101,8 +101,9 @@ def open_env(env: str, root: Path) -> BuiltEnv:
 
 def read_receipt(directory: Path) -> Mapping[str, object] | None:
     """The receipt of an env directory, or None when the env is not (completely) ours."""
+    path = directory / "envsmith.json"
     try:
-        data = json.loads((directory / "envsmith.json").read_text())
+        data = json.loads(path.read_text() if path.is_file() else "")
     except (OSError, ValueError, RecursionError):
         return None
     wanted = ("fingerprint", "stack", "env")

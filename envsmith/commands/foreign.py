@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,10 @@ from envsmith.launch import LaunchTable
 from envsmith.lock import Lock
 from envsmith.lock import parse as parse_lock
 from envsmith.recorded import SCAFFOLDING, Recorded, recorded_manifest
+from envsmith.target import Target, applies
 from envsmith.toml_reader import TomlError, read_toml
 from envsmith.tools.distributions import read_distributions
+from envsmith.tools.interpreter import machine
 from envsmith.tools.store import open_store
 from envsmith.tools.tree import hash_tree, scan
 
@@ -60,14 +63,17 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
     distributions = tuple(one if is_venv else _within(one, sites) for one in read_distributions(root, sites))
     known = Foreign(distributions=distributions, site_dirs=sites, is_venv=is_venv)
     seen = {item.path: item for item in scan(root, below(known))}
-    ours, versions = _read_lock(lock)
+    python = _python_version(root, sites)
+    ours, versions = _read_lock(lock, python)
     # What no RECORD gives a hash for is taken as it is; of hooks the content is wanted, so that they can be told apart.
     hooks = [item for path, item in seen.items() if path.endswith(HOOKS)]
     digests = hash_tree(root, hooks).digests
     manifest = recorded_manifest(distributions, seen, digests)
-    own_hooks = {path: digest for path, digest in digests.items() if path.rsplit("/", 1)[-1] in SCAFFOLDING}
+    plain = _scaffolding(root, digests)
+    own_hooks = {path: digests[path] for path in plain}
     names = set(manifest.import_roots())
-    outside = [one.editable for one in distributions if one.editable]
+    outside = [one.editable for one in distributions if one.editable and _is_project(one.editable, root)]
+    outside += [line for lines in plain.values() for line in lines if line.startswith("/") and _is_project(line, root)]
     table = {
         "imports": [name for name in IMPORTS if name in names],
         "attributes": [],
@@ -83,7 +89,7 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
         directory=root,
         manifest_text=manifest.to_json(),
         index=index_path(root, environ),
-        python=_python_version(root, sites),
+        python=python,
         launch=LaunchTable(unset=()),
         verify=verify_table(table, editable={}, base_hooks=own_hooks),
         lock=ours,
@@ -100,9 +106,46 @@ def _within(one: Recorded, sites: tuple[str, ...]) -> Recorded:
     return replace(one, rows=tuple(row for row in one.rows if row.path.startswith(folders)))
 
 
+def _scaffolding(root: Path, digests: Mapping[str, str]) -> dict[str, list[str]]:
+    """The `.pth` files that the makers of environments write themselves, with the folders that they name.
+
+    One that runs other code than it should is nobody's.
+    """
+    found = {}
+    for path in digests:
+        name = path.rsplit("/", 1)[-1]
+        if name not in SCAFFOLDING or not name.endswith(".pth"):
+            continue
+        lines = [line.strip() for line in _text(root / path).splitlines() if line.strip()]
+        code = [line for line in lines if line.startswith("import")]
+        if code == (["import _virtualenv"] if name == "_virtualenv.pth" else []):
+            found[path] = [line for line in lines if line not in code]
+    return found
+
+
+def _text(path: Path) -> str:
+    """A small file, empty when it is none: a pipe in its place would never end."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""
+
+
+def _is_project(folder: str, root: Path) -> bool:
+    """Whether a folder can be somebody's project: not the root of a disk, nor a folder that the env lies in."""
+    place = Path(os.path.realpath(folder))
+    return len(place.parts) > 2 and place not in (root.resolve(), *root.resolve().parents)
+
+
 def below(foreign: Foreign) -> tuple[str, ...]:
     """The folders of a foreign env that are looked into: all of a virtual environment, else where packages lie."""
     return ("",) if foreign.is_venv else tuple(f"{folder}/" for folder in foreign.site_dirs)
+
+
+def opened_to_system(root: Path) -> bool:
+    """Whether an env takes in the packages of its base, as its own `pyvenv.cfg` says."""
+    text = _text(root / "pyvenv.cfg")
+    return re.search(r"(?mi)^\s*include-system-site-packages\s*=\s*true\s*$", text) is not None
 
 
 def site_dirs(root: Path) -> tuple[str, ...]:
@@ -122,10 +165,7 @@ def _python_version(root: Path, sites: Iterable[str]) -> str:
 
     Source: `version` of the standard library's venv, `version_info` of uv and virtualenv, read 2026-11-30.
     """
-    try:
-        text = (root / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
+    text = _text(root / "pyvenv.cfg")
     found = re.search(r"(?m)^version(?:_info)?\s*=\s*(\d+\.\d+(?:\.\d+)?)", text)
     if found:
         return found[1]
@@ -143,7 +183,7 @@ def index_path(root: Path, environ: Mapping[str, str]) -> Path:
     return home / "foreign" / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]}.stat.json"
 
 
-def _read_lock(path: str | None) -> tuple[Lock | None, Mapping[str, str] | None]:
+def _read_lock(path: str | None, python: str) -> tuple[Lock | None, Mapping[str, str] | None]:
     """A lock of ours whole; of any other PEP 751 lock the names and versions.
 
     Raises:
@@ -167,7 +207,10 @@ def _read_lock(path: str | None) -> tuple[Lock | None, Mapping[str, str] | None]
         raise InputError(
             Problem(code="lock-invalid", message=f"this is no lock: {error}", where=path, hint="name a pylock.toml")
         ) from error
-    return None, {str(canonicalize_name(p.name)): str(p.version) for p in pylock.packages if p.version is not None}
+    arch, glibc = machine()
+    target = Target(python=python, arch=arch, glibc=glibc or "2.17")
+    meant = (p for p in pylock.packages if p.version is not None and applies(p.marker, target, ()))
+    return None, {str(canonicalize_name(p.name)): str(p.version) for p in meant}
 
 
 def reinstall(owner: str, python: Path) -> str:
@@ -176,7 +219,10 @@ def reinstall(owner: str, python: Path) -> str:
     Proven to restore a package that lost files (facts/verify.md §2).
     """
     name = owner.partition("==")[0]
-    return f"`uv pip install --python {shown(python)} --no-deps --reinstall-package {name} '{owner}'`"
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?==[A-Za-z0-9.!+_-]+", owner):
+        return "`uv pip install --reinstall` of it"  # what METADATA says is put into a command only where it is a name
+    place = shlex.quote(shown(python))
+    return f"`uv pip install --python {place} --no-deps --reinstall-package {name} '{owner}'`"
 
 
 def owners_of(distributions: Iterable[Recorded]) -> frozenset[str]:

@@ -144,6 +144,8 @@ def look_at_running(
     own = (process for process in processes if within(process.interpreter or "/", (expected.env_dir,)))
     for process in _different(own):  # what another env's interpreter imports is no news after `pid-interpreter`
         findings += _replayed(expected, process, examination)
+    if not any(process.is_python for process in processes) and not findings:
+        findings.append(_unjudged(processes))
     return findings, running_rows(intended, processes)
 
 
@@ -174,6 +176,17 @@ def _replayed(expected: Expected, process: RunningProcess, examination: Examinat
     where = f"in a process started as `{process.label}` was: "
     for finding in (*check_path(expected, facts), *check_origins(expected, facts)):
         yield replace(finding, message=where + finding.message)
+
+
+def _unjudged(processes: Sequence[RunningProcess]) -> Finding:
+    return Finding(
+        check="contexts",
+        kind="pid-not-judged",
+        severity=Severity.ERROR,
+        subject=processes[0].label,
+        message=f"neither `{processes[0].label}` nor a descendant runs Python, so nothing was judged",
+        hint="name the process that runs the env's interpreter; `pgrep -af python` lists them",
+    )
 
 
 def _unreplayed(process: RunningProcess, error: EnvsmithError) -> Finding:

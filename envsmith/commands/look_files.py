@@ -9,16 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from envsmith.checks.files import JUDGED_ELSEWHERE, check_files
-from envsmith.checks.recorded import RECORDING, check_recorded
+from envsmith.checks.recorded import RECORDING, Linked, check_linked, check_recorded
 from envsmith.checks.sources import SourceState
 from envsmith.commands.foreign import below
 from envsmith.commands.records import keep_beside
 from envsmith.commands.subject import Foreign, Subject
+from envsmith.errors import EnvsmithError
 from envsmith.lock import Lock
 from envsmith.manifest import Entry, Kind, Manifest, import_base
 from envsmith.observed import Observed, Seen
 from envsmith.recorded import judged
 from envsmith.report import Finding, Severity
+from envsmith.tools.files import in_memory, sha256_file
 from envsmith.tools.gittree import tree_on_disk
 from envsmith.tools.progress import Progress
 from envsmith.tools.tree import Mode, StatIndex, hash_tree, scan, verify_bytes
@@ -53,7 +55,7 @@ def clock_folder(subject: Subject) -> Path | None:
             folder.mkdir(parents=True, exist_ok=True)
         if not _same_device(folder, subject.directory):
             return None
-    return folder if os.access(folder, os.W_OK) else None
+    return folder if os.access(folder, os.W_OK) and not in_memory(subject.directory) else None
 
 
 def _same_device(one: Path, other: Path) -> bool:
@@ -97,12 +99,25 @@ def _judge_foreign(subject: Subject, foreign: Foreign, observed: Observed) -> It
         if one.installer not in (*RECORDING, None) or "/dist-packages/" in one.info
     }
     yield from check_recorded(foreign.distributions, _gone(subject, observed))
+    yield from check_linked(_behind_links(subject, foreign))
     for finding in check_files(manifest, replace(observed, files=seen), whole=False):
         # Data that programs leave beside their code is nobody's business where no lock says what should be there.
         mere = finding.kind == "unowned-file" or owners.get(finding.subject, finding.subject) in packaged
         # Whose files of an interpreter's own prefix are, the system's package manager knows.
         mere = mere or (finding.kind.startswith("unowned-") and not foreign.is_venv)
         yield replace(finding, severity=Severity.NOTE) if mere else finding
+
+
+def _behind_links(subject: Subject, foreign: Foreign) -> Iterator[Linked]:
+    """Files with a recorded hash that are links: installers may link into their cache, and what is there counts."""
+    links = {entry.path: entry for entry in subject.manifest.entries if entry.kind is Kind.LINK}
+    for one in foreign.distributions if links else ():
+        for row in one.rows or ():
+            if row.path in links and row.sha256:
+                real = Path(os.path.realpath(subject.directory / row.path))
+                with contextlib.suppress(EnvsmithError, OSError):
+                    actual = sha256_file(real) if real.is_file() else None
+                    yield Linked(path=row.path, owner=one.owner, target=str(real), wanted=row.sha256, actual=actual)
 
 
 def _gone(subject: Subject, observed: Observed) -> dict[str, tuple[str, ...]]:

@@ -18,6 +18,7 @@ from envsmith.checks.launchers import check_activate, check_launchers, check_scr
 from envsmith.checks.maps import check_level_maps
 from envsmith.checks.modules import check_modules
 from envsmith.commands.depth import PROBED, Depth, Examination
+from envsmith.commands.foreign import opened_to_system
 from envsmith.commands.launching import process_environment, resolved
 from envsmith.commands.libraries import libraries
 from envsmith.commands.look_native import NativeLook
@@ -78,6 +79,9 @@ def look_at_processes(
     except EnvsmithError as error:
         yield from unprobed(error)
         return
+    if subject.foreign and opened_to_system(subject.directory):
+        base = [place for place in facts.python.site_packages if place != facts.site.user_dir]
+        expected = replace(expected, allow_outside=(*expected.allow_outside, *base))
     examination.facts += (facts,)
     yield from _judge(subject, depth, expected, facts)
     launched: list[Finding] = []
@@ -138,8 +142,9 @@ def _judge(subject: Subject, depth: Depth, expected: Expected, facts: Facts) -> 
 
 def _activated(subject: Subject) -> str | None:
     """What `bin/activate` gives VIRTUAL_ENV, resolved; None where it works that out itself, or is of another shell."""
+    activate = subject.directory / "bin" / "activate"
     try:
-        text = (subject.directory / "bin" / "activate").read_text(encoding="utf-8", errors="replace")
+        text = activate.read_text(encoding="utf-8", errors="replace") if activate.is_file() else ""
     except OSError:
         return None
     found = re.search(r"""(?m)^\s*(?:export )?VIRTUAL_ENV=(['"]?)(/[^'"$`\n]*)\1\s*$""", text)

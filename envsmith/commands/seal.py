@@ -26,7 +26,7 @@ from envsmith.report import Finding, Report, Severity
 from envsmith.tools.tree import TreeState, clock_ns, tree_state
 
 #: Records beside an env of ours that its answer rests on.
-RECORDS = ("manifest.json", "pylock.toml", "receipt.sha256")
+RECORDS = ("manifest.json", "pylock.toml", "receipt.sha256", "python.json")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

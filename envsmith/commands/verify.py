@@ -73,7 +73,8 @@ def run(
         _require_folder(user_path(output.html))
     folder = env_root(root, environ)
     if pid is not None:
-        return _result([_verify_running(envs, pid, folder, levels, families, environ)], [], output)
+        words = {"--quick": quick, **levels, "--lock": lock_file is not None}
+        return _result([_verify_running(envs, pid, folder, words, families, environ)], [], output)
     names = envs or tuple(built_envs(folder))
     if not names:
         raise NegativeAnswer(
@@ -257,13 +258,14 @@ def _env_data(examination: Examination) -> dict[str, Any]:
 
 def _require_folder(page: Path) -> None:
     """Refuse a page that cannot be written before the work is done."""
-    if page.is_dir() or not os.access(page.parent, os.W_OK):
+    there = page.exists() or page.is_symlink()
+    if (there and (page.is_symlink() or not page.is_file())) or not os.access(page.parent, os.W_OK):
         raise InputError(
             Problem(
                 code="page-unwritable",
                 message="the page cannot be written there",
                 where=shown(page),
-                hint="name a file in a folder that exists and that this user may write to",
+                hint="name a plain file in a folder that exists and that this user may write to",
             )
         )
 

@@ -306,3 +306,15 @@ def _readable(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def in_memory(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether a path lies on tmpfs or ramfs, where a write through a memory map changes no time (seen 2026-11-30)."""
+    try:
+        device = path.stat().st_dev
+        rows = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    name = f"{os.major(device)}:{os.minor(device)}"
+    kinds = (row.partition(" - ")[2].split(" ")[0] for row in rows if f" {name} " in row)
+    return any(kind in ("tmpfs", "ramfs") for kind in kinds)

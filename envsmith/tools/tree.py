@@ -120,7 +120,7 @@ def scan(root: Path, below: Iterable[str] = ("",)) -> tuple[Seen, ...]:
             handle = os.open(f"{root}/{prefix}", flags)
         except (FileNotFoundError, NotADirectoryError):
             continue  # the root is not there, or a directory went away while we looked
-        except PermissionError as error:
+        except OSError as error:
             raise _unlistable(error) from error
         try:
             empty = True
@@ -220,7 +220,7 @@ def _listed(root: Path, prefix: str) -> Iterator[tuple[str, os.stat_result | Non
         handle = os.open(f"{root}/{prefix}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return
-    except PermissionError as error:
+    except OSError as error:
         raise _unlistable(error) from error
     try:
         with os.scandir(handle) as items:
@@ -241,10 +241,10 @@ def _name(item: os.DirEntry[str]) -> str:
     return item.name
 
 
-def _unlistable(error: PermissionError) -> HostError:
-    return HostError(
-        Problem(code="tree-unreadable", message="a directory may not be listed", where=str(error.filename))
-    )
+def _unlistable(error: OSError) -> HostError:
+    """A directory that nobody may look into, or whose path is longer than the kernel takes."""
+    message = f"a directory cannot be listed: {error.strerror}"
+    return HostError(Problem(code="tree-unreadable", message=message, where=str(error.filename)[-200:]))
 
 
 def hash_tree(

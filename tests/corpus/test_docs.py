@@ -159,7 +159,7 @@ def promised(texts: dict[str, str]) -> set[str]:
 
 
 #: What the proof of bytecode finds, in an env and in a standard library alike.
-SHARED = ("misleading-bytecode", "unproved-bytecode", "bytecode-not-proved")
+SHARED = ("misleading-bytecode", "unproved-bytecode", "unreadable-bytecode", "bytecode-not-proved")
 
 
 def kinds(texts: dict[str, str]) -> set[tuple[str, str]]:

@@ -250,6 +250,97 @@ def test_an_interpreters_own_prefix_has_no_false_alarms_of_its_links_and_program
     assert not [f for f in said.json["data"]["findings"] if f["severity"] == "error"], said.out
 
 
+def test_a_link_in_place_of_a_file_is_right_where_its_end_has_the_recorded_content(venv: Venv, tmp_path: Path) -> None:
+    venv.install("alpha", "1.0", {"alpha.py": "x = 1\n"})
+    (venv.site / "alpha.py").rename(tmp_path / "cached.py")
+    (venv.site / "alpha.py").symlink_to(tmp_path / "cached.py")
+    assert venv.verify("--only", "files").json["data"]["findings"] == []
+    (tmp_path / "cached.py").write_text("x = 'evil'\n")
+    (finding,) = findings(venv.verify("--only", "files"), "files/link-changed")
+    assert (finding["subject"], str(tmp_path / "cached.py") in finding["actual"]) == (f"{SITE}/alpha.py", True)
+
+
+def test_scaffolding_is_known_by_what_it_does_and_not_by_its_name(venv: Venv) -> None:
+    (venv.site / "_virtualenv.pth").write_text("import sys; sys.stderr.write('')\n")
+    assert "hooks/unowned-pth" in venv.verify("--only", "hooks").kinds
+
+
+def test_nobody_claims_what_another_distribution_has_a_record_for(venv: Venv) -> None:
+    venv.install("click", "8.0", {"click/__init__.py": "", "click/core.py": ""})
+    info = venv.site / "x-1.egg-info"
+    info.mkdir()
+    (info / "top_level.txt").write_text("click\n")
+    (venv.site / "click/core").mkdir()
+    (venv.site / "click/core/__init__.py").write_text("evil = 1\n")
+    (finding,) = findings(venv.verify("--only", "files"), "files/unowned-module")
+    assert "shadows `click.core`" in finding["message"]
+
+
+def test_a_project_at_the_root_of_the_disk_opens_nothing(venv: Venv, tmp_path: Path) -> None:
+    (tmp_path / "evil").mkdir()
+    url = '{"url": "file:///", "dir_info": {"editable": true}}'
+    venv.install("tool", "1.0", {"tool.py": ""}, more={"direct_url.json": url})
+    said = venv.verify("--only", "imports", env={"PYTHONPATH": str(tmp_path / "evil")})
+    assert "imports/path-outside" in said.kinds
+
+
+def test_an_env_that_takes_in_its_base_is_as_its_own_file_says(venv: Venv) -> None:
+    config = venv.path / "pyvenv.cfg"
+    key = "include-system-site-packages = "
+    config.write_text(config.read_text().replace(f"{key}false", f"{key}true"))
+    assert "path-outside" not in venv.verify("--only", "imports", env={"PYTHONNOUSERSITE": "1"}).out
+
+
+def test_folders_of_bytecode_that_virtualenv_lists_are_no_missing_files(venv: Venv) -> None:
+    info = venv.install("alpha", "1.0", {"alpha/__init__.py": ""})
+    record = info / "RECORD"
+    record.write_text(record.read_text() + "alpha/__pycache__,,\n")
+    assert venv.verify("--only", "files").json["data"]["findings"] == []
+
+
+def test_markers_of_a_plain_lock_are_answered_for_this_env(venv: Venv, tmp_path: Path) -> None:
+    venv.install("alpha", "1.0", {"alpha.py": ""})
+    lock = tmp_path / "pylock.toml"
+    rows = [
+        ("alpha", "1.0", "python_version >= '3.8'"), ("alpha", "0.9", "python_version < '3.8'"),
+        ("colorama", "1.0", "sys_platform == 'win32'"),
+    ]  # fmt: skip
+    lines = ['lock-version = "1.0"', 'created-by = "uv"']
+    for name, version, marker in rows:
+        file = f'name = "{name}-{version}-py3-none-any.whl", path = "x.whl"'
+        lines += ["[[packages]]", f'name = "{name}"', f'version = "{version}"', f'marker = "{marker}"']
+        lines += [f'wheels = [{{ {file}, hashes = {{ sha256 = "{"0" * 64}" }} }}]']
+    lock.write_text("\n".join(lines) + "\n")
+    said = venv.verify("--only", "conflicts", "--lock", str(lock))
+    assert (said.code, said.json["data"]["findings"]) == (0, [])
+
+
+@pytest.mark.parametrize("path", ["pyvenv.cfg", "bin/activate", "envsmith.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(venv: Venv, path: str) -> None:
+    (venv.path / path).unlink(missing_ok=True)
+    os.mkfifo(venv.path / path)
+    assert venv.verify().json["errors"] == []
+
+
+def test_a_name_that_is_a_command_does_not_get_into_one(venv: Venv) -> None:
+    info = venv.install("alpha", "1.0", {"alpha.py": ""})
+    (info / "METADATA").write_text("Name: six'; touch PWNED; '\nVersion: 1.0\n")
+    (venv.site / "alpha.py").write_text("changed\n")
+    assert "touch" not in str([finding["hint"] for finding in venv.verify("--only", "files").json["data"]["findings"]])
+
+
+def test_a_tree_deeper_than_a_path_may_be_is_said(venv: Venv) -> None:
+    here = os.open(venv.site, os.O_RDONLY)
+    for _ in range(25):
+        os.mkdir("d" * 200, dir_fd=here)
+        deeper = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    said = venv.verify()
+    assert (said.code, said.codes) == (3, ["tree-unreadable"])
+
+
 def test_broken_requirements_are_warnings_where_nobody_said_what_is_meant(venv: Venv) -> None:
     venv.install("alpha", "1.0", {"alpha.py": ""}, requires=("beta>=2", "gamma; extra == 'more'"))
     venv.install("beta", "1.0", {"beta.py": ""})

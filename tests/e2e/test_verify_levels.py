@@ -166,8 +166,13 @@ def wait_for_child(pid: int) -> None:
 def test_a_pid_that_is_none_and_levels_beside_one_are_refused(built: Project) -> None:
     said = built.verify("--pid", "999999999")
     assert (said.code, said.codes) == (2, ["pid-missing"])
-    said = built.verify("--pid", str(os.getpid()), "--deep")
-    assert (said.code, said.codes) == (2, ["usage"])
+    for words in (("--deep",), ("--quick",), ("--lock", built.lock), ("--only", "files")):
+        said = built.verify("--pid", str(os.getpid()), *words)
+        assert (said.code, said.codes) == (2, ["usage"])
+    with subprocess.Popen(["sleep", "30"]) as sleeping:
+        said = built.verify("--pid", str(sleeping.pid))
+        sleeping.kill()
+    assert said.kinds == {"contexts/pid-not-judged"}
 
 
 def test_a_sheet_and_a_page_say_what_the_text_says(built: Project) -> None:
@@ -188,3 +193,6 @@ def test_a_sheet_and_a_page_say_what_the_text_says(built: Project) -> None:
     assert "error[files/file-changed]: a file of alpha==1.0" in plain.out
     refused = built.verify("--html", built.folder / "no/such/folder/x.html")
     assert (refused.code, refused.codes) == (2, ["page-unwritable"])
+    link = built.folder / "link.html"
+    link.symlink_to("/dev/null")
+    assert built.verify("--html", link).codes == ["page-unwritable"]

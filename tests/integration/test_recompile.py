@@ -261,7 +261,7 @@ def test_code_that_its_source_does_not_compile_to_is_found(lab: Lab, name: str) 
     lab.compiled("clean")
     poisoned = lab.poisoned("six", POISONS[name]())
     if name == "huge":
-        assert lab.kinds() == {("unproved-bytecode", poisoned.name)}
+        assert lab.kinds() == {("unreadable-bytecode", poisoned.name)}
     else:
         assert lab.kinds() == {("poisoned-bytecode", poisoned.name)}
 

@@ -356,3 +356,12 @@ def test_two_runs_report_the_same_in_the_same_order(disk: Disk) -> None:
     disk.put(f"{SITE}/six.py", b"!")
     disk.drop(f"{SITE}/ray/worker.py")
     assert _findings(disk) == _findings(disk)
+
+
+def test_modes_that_let_nobody_read_or_everybody_write_are_named(disk: Disk) -> None:
+    path = f"{SITE}/six.py"
+    for mode, kind in ((0o000, "mode-changed"), (0o244, "mode-changed"), (0o666, "mode-open"), (0o646, "mode-open")):
+        disk.put(path, SIX["six.py"], mode)
+        assert _kinds(_findings(disk)) == [kind]
+    disk.put(path, SIX["six.py"], 0o640)
+    assert _findings(disk) == []

@@ -141,7 +141,7 @@ def test_what_pip_left_and_what_git_holds_is_judged_elsewhere(disk: Disk) -> Non
         ("crash", "poisoned-bytecode", Severity.ERROR),
         ("lines", "misleading-bytecode", Severity.WARNING),
         ("no-compile", "unproved-bytecode", Severity.NOTE),
-        ("unproved", "unproved-bytecode", Severity.NOTE),
+        ("unproved", "unreadable-bytecode", Severity.ERROR),
     ],
 )
 def test_every_verdict_has_its_finding(disk: Disk, word: str, kind: str, severity: Severity) -> None:
