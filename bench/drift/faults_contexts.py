@@ -27,8 +27,9 @@ def spawn_changes_path(target: Target, pick: Random) -> Iterator[Fault]:
 
     def plant(folder: Path) -> None:
         (folder / "child").mkdir()
-        test = "any('spawn_main' in word or 'forkserver' in word for word in sys.orig_argv)"
-        hook.write_text(f"import sys; sys.path.insert(0, {str(folder / 'child')!r}) if {test} else None\n")
+        # a spawned child first takes over its parent's path: only what comes after that stays
+        more = f"lambda data, p=s.prepare, sys=sys: (p(data), sys.path.insert(0, {str(folder / 'child')!r}))[0]"
+        hook.write_text(f"import sys, multiprocessing.spawn as s; s.prepare = {more}\n")
 
     what = "a .pth file adds a folder to the path of spawned children alone"
     yield _fault("spawn-changes-path", what, plant, one_of("contexts/context-path"), f"{FOLDER}/child")
