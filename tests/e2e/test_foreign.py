@@ -211,11 +211,11 @@ def test_an_editable_installation_may_lie_outside(venv: Venv, tmp_path: Path) ->
 
 
 def test_an_editable_installation_that_leads_nowhere_is_named(venv: Venv, tmp_path: Path) -> None:
-    url = f'{{"url": "file://{tmp_path}/work", "dir_info": {{"editable": true}}}}'
-    venv.install("tool", "1.0", {"tool.pth": f"{tmp_path}/work/src\n"}, more={"direct_url.json": url})
+    url = f'{{"url": "file://{tmp_path}/project", "dir_info": {{"editable": true}}}}'
+    venv.install("tool", "1.0", {"tool.pth": f"{tmp_path}/project/src\n"}, more={"direct_url.json": url})
     said = venv.verify("--only", "files")
     (finding,) = findings(said, "files/editable-missing")
-    assert (said.code, finding["subject"], finding["expected"]) == (1, f"{SITE}/tool.pth", f"{tmp_path}/work/src")
+    assert (said.code, finding["subject"], finding["expected"]) == (1, f"{SITE}/tool.pth", f"{tmp_path}/project/src")
 
 
 def test_a_record_that_is_gone_is_said_once_and_its_bytecode_is_nobodys_offence(venv: Venv) -> None:
