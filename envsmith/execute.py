@@ -355,7 +355,7 @@ class _Build:
             directory=self.directory,
             receipt=self._receipt(),
             lock=self.order.lock,
-            manifest_text=text,
+            listed=manifest,
             python_record=self.state.python_record,
             index=self._beside("stat.json"),
         )

@@ -96,11 +96,6 @@ def _sha256(text: str) -> str | None:
     return digest.hex() if len(digest) == 32 else None
 
 
-def recorded_paths(distributions: Iterable[Recorded]) -> frozenset[str]:
-    """Every path inside the environment that a RECORD names, bytecode left out: Python rewrites it at will."""
-    return frozenset(row.path for one in distributions for row in _own_rows(one))
-
-
 def recorded_manifest(
     distributions: Iterable[Recorded], seen: Mapping[str, Seen], digests: Mapping[str, str]
 ) -> Manifest:

@@ -11,7 +11,7 @@ from random import Random
 from bench.drift.edits import append, copy_of, flip, flip_quietly, same_times
 from bench.drift.fault import Fault, Plant, one_of
 from bench.drift.target import Target, choose
-from envsmith.manifest import Entry, Kind, importable
+from envsmith.manifest import Kind, importable
 from tests.support.wheels import record_digest
 
 FAMILY = "files"
@@ -376,11 +376,6 @@ def odd_name(target: Target, pick: Random) -> Iterator[Fault]:
 
     yield _fault("odd-name", "a module with a newline in its name", plant, one_of("files/unowned-module",
                  "files/unowned-file"), "odd.py")  # fmt: skip
-
-
-def owner_entries(target: Target, owner: str) -> list[Entry]:
-    """All entries of a distribution, metadata included."""
-    return [e for e in target.manifest.entries if e.owners == (owner,)]
 
 
 GENERATORS = (

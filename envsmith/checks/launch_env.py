@@ -15,7 +15,7 @@ from typing import Final
 from envsmith.checks.hooks import VARIABLES as JUDGED_BY_HOOKS
 from envsmith.checks.linking import Shadow
 from envsmith.launch import LaunchTable
-from envsmith.native import LibraryFolder
+from envsmith.native import LibraryFolder, version_numbers
 from envsmith.report import Finding, Severity
 
 FAMILY: Final = "launch_env"
@@ -143,14 +143,17 @@ def check_folders(around: Surrounding) -> Iterator[Finding]:
 
 
 def _drivers(around: Surrounding) -> Iterator[Finding]:
-    """A user-mode driver older than the kernel's answers 803; a newer one is what compat folders are for."""
-    kernel = _numbers(around.kernel_driver)
+    """A user-mode driver older than the kernel's answers 803; a newer one is what compat folders are for.
+
+    All numbers count: libcuda 580.95.05 on kernel driver 580.159.04 did (seen on an H200, 2026-11-30).
+    """
+    kernel = version_numbers(around.kernel_driver or "")
     for folder in around.folders:
         version = around.drivers.get(folder.path)
         if (
             DRIVER in folder.names
             and kernel is not None
-            and (found := _numbers(version)) is not None
+            and (found := version_numbers(version or "")) is not None
             and found < kernel
         ):
             yield _error(
@@ -188,15 +191,6 @@ def _shadows(shadows: Sequence[Shadow]) -> Iterator[Finding]:
 
 def _some(items: Sequence[str]) -> str:
     return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
-
-
-def _numbers(version: str | None) -> tuple[int, ...] | None:
-    """Compare drivers by all their numbers: libcuda 580.95.05 on kernel driver 580.159.04 answers 803.
-
-    Seen on an H200 with that image, 2026-11-30.
-    """
-    parts = (version or "").split(".")
-    return tuple(int(part) for part in parts) if all(part.isascii() and part.isdigit() for part in parts) else None
 
 
 def _error(

@@ -48,14 +48,15 @@ def examine(
         native = NativeLook(subject=subject, observed=observed)
         findings += _contents(subject, depth, observed, environ, examination, progress)
     findings += _disk(subject, depth, environ, examination)
-    if needs_probe(depth):
-        around = surroundings(subject, environ)
+    chain = "contexts" in depth.families and _starts_chain(subject, depth)
+    around = surroundings(subject, environ) if needs_probe(depth) or chain else None
+    if around and needs_probe(depth):
         if native and "native" in depth.families:
             findings += native.judge(around.launched)
         findings += look_at_processes(subject, depth, around, native, examination)
-    if "contexts" in depth.families and _starts_chain(subject, depth):
+    if around and chain:
         more, examination.contexts = look_at_contexts(
-            subject, surroundings(subject, environ), examination, every=depth.contexts == "every", progress=progress
+            subject, around, examination, every=depth.contexts == "every", progress=progress
         )
         findings += more
     report = _report(subject, depth.families, findings, environ)

@@ -14,7 +14,7 @@ from packaging.pylock import Pylock
 from packaging.utils import canonicalize_name
 
 from envsmith.commands.envs import BuiltEnv, lock_file, shown, user_path
-from envsmith.commands.subject import Foreign, Subject, verify_table
+from envsmith.commands.subject import HOOKS, Foreign, Subject, verify_table
 from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
 from envsmith.launch import LaunchTable
 from envsmith.lock import Lock
@@ -36,9 +36,6 @@ IMPORTS = (
     "torch", "torchvision", "vllm", "ray", "transformers", "pyarrow", "numpy", "deepspeed", "trl", "accelerate",
     "datasets", "peft", "flash_attn", "triton", "jax", "cupy", "tokenizers", "safetensors", "pandas", "scipy",
 )  # fmt: skip
-
-
-HOOKS = (".pth", "sitecustomize.py", "usercustomize.py")
 
 
 def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str]) -> Subject:
@@ -87,7 +84,7 @@ def open_foreign(built: BuiltEnv, *, lock: str | None, environ: Mapping[str, str
     return Subject(
         name=built.name,
         directory=root,
-        manifest_text=manifest.to_json(),
+        listed=manifest,
         index=index_path(root, environ),
         python=python,
         launch=LaunchTable(unset=()),
@@ -223,8 +220,3 @@ def reinstall(owner: str, python: Path) -> str:
         return "`uv pip install --reinstall` of it"  # what METADATA says is put into a command only where it is a name
     place = shlex.quote(shown(python))
     return f"`uv pip install --python {place} --no-deps --reinstall-package {name} '{owner}'`"
-
-
-def owners_of(distributions: Iterable[Recorded]) -> frozenset[str]:
-    """`name==version` of all."""
-    return frozenset(one.owner for one in distributions)

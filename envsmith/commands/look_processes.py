@@ -99,11 +99,9 @@ def look_at_processes(
 
 def _hooks_of_base(subject: Subject, around: Surroundings) -> dict[str, str]:
     """Without a record of a build, the hooks that the base interpreter has now are taken as its own."""
-    facts = probe(subject.executable, Request(context="base"), env=scrubbed(around.shell), flags=("-B", "-I"))
     # A prefix of its own is the base: what lies in it belongs to it.
     inside = subject.env_dir + "/" if subject.foreign and subject.foreign.is_venv else "\0"
-    found = {customize.path: customize.sha256 for customize in facts.site.customize}
-    found |= {pth.path: pth.sha256 for pth in facts.site.pth}
+    found = base_hooks(subject.executable, around.shell)
     known = {path: sha256 for path, sha256 in found.items() if not path.startswith(inside)}
     return known | {path.removeprefix(subject.env_dir + "/"): sha256 for path, sha256 in known.items()}
 

@@ -24,8 +24,8 @@ from envsmith.receipt import parse as parse_receipt
 from envsmith.recorded import Recorded
 from envsmith.tools.device import has_nvidia_device
 
-#: Names that hooks of Python itself look for.
-_HOOK_NAMES = ("sitecustomize.py", "usercustomize.py")
+#: How the names of files end that Python runs or reads at every start.
+HOOKS = (".pth", "sitecustomize.py", "usercustomize.py")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +45,8 @@ class Subject:
 
     name: str
     directory: Path
-    manifest_text: str
-    """From the wheels for an env of ours, from the RECORDs for any other, in its JSON form."""
+    listed: Manifest | str
+    """The manifest, or its JSON form: from the wheels for an env of ours, from the RECORDs for any other."""
     index: Path
     """Where its stat index lies."""
     python: str
@@ -79,7 +79,7 @@ class Subject:
     @cached_property
     def manifest(self) -> Manifest:
         """What every file should be; read when it is first asked for, which takes longer than most other steps."""
-        return Manifest.from_json(self.manifest_text)
+        return Manifest.from_json(self.listed) if isinstance(self.listed, str) else self.listed
 
     @property
     def records(self) -> tuple[Lock, Receipt]:
@@ -100,7 +100,7 @@ def built_subject(
     directory: Path,
     receipt: Receipt,
     lock: Lock,
-    manifest_text: str,
+    listed: Manifest | str,
     python_record: str | None,
     index: Path,
     finished: bool = True,
@@ -109,7 +109,7 @@ def built_subject(
     return Subject(
         name=name,
         directory=directory,
-        manifest_text=manifest_text,
+        listed=listed,
         python_record=python_record,
         index=index,
         python=receipt.python,
@@ -153,7 +153,7 @@ def open_subject(built: BuiltEnv) -> Subject:
         directory=built.directory,
         receipt=receipt,
         lock=lock,
-        manifest_text=manifest_text,
+        listed=manifest_text,
         python_record=python_record,
         index=built.beside("stat.json"),
     )
@@ -227,7 +227,7 @@ def _import_root(root: Root, paths: Collection[str]) -> ImportRoot:
 
 
 def _hooks(manifest: Manifest) -> dict[str, str]:
-    return {entry.path: entry.sha256 for entry in manifest.entries if entry.path.endswith((".pth", *_HOOK_NAMES))}
+    return {entry.path: entry.sha256 for entry in manifest.entries if entry.path.endswith(HOOKS)}
 
 
 def verify_table(
