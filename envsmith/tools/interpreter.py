@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from envsmith.errors import EnvsmithError, InputError, Problem, SupplyError
-from envsmith.tools.files import sha256_file
+from envsmith.tools.files import filesystem
 from envsmith.tools.process import run, scrubbed
+from envsmith.tools.searchpath import without_folders
 
 _SHOWN = 25
 _MARK = "envsmith-interpreter:"
@@ -112,15 +113,18 @@ def find_interpreter(
 def interpreter_digest(path: Path) -> str:
     """Return one digest of an interpreter's executable and, where it is shared, its libpython.
 
+    The folders in which they search for libraries do not count: an interpreter that was moved is the same one.
+
     Raises:
         SupplyError: `no-interpreter` when it cannot be run.
     """
     answer = _ask(path, environ=os.environ)
     if isinstance(answer, str):
         raise SupplyError(_none_fits("any", {str(path): answer}))
-    digest = hashlib.sha256(sha256_file(answer.path).encode())
-    if answer.libpython:
-        digest.update(sha256_file(answer.libpython).encode())
+    digest = hashlib.sha256()
+    for file in filter(None, (answer.path, answer.libpython)):
+        with filesystem(file):
+            digest.update(hashlib.sha256(without_folders(file.read_bytes())).hexdigest().encode())
     return digest.hexdigest()
 
 
