@@ -1,6 +1,6 @@
 """HTTP for indexes and mirrors: credentials, redirects, which failures may pass by themselves, words without secrets.
 
-The one module besides tools/registry.py that may import requests; whoever needs it imports it late.
+The one module besides tools/registry_session.py that may import requests; whoever needs it imports it late.
 """
 
 from __future__ import annotations
