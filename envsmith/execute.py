@@ -6,15 +6,12 @@ Every step can be repeated: what is in the store stays there, and an env directo
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
-
-from packaging.utils import parse_wheel_filename
 
 from envsmith import __version__
 from envsmith.commands.current import switch_current
@@ -23,6 +20,7 @@ from envsmith.commands.envs import BuiltEnv, read_receipt
 from envsmith.commands.examine import examine
 from envsmith.commands.launching import resolved
 from envsmith.commands.look_processes import base_hooks
+from envsmith.commands.making import Maker
 from envsmith.commands.manifests import (
     Installable,
     Listed,
@@ -39,20 +37,15 @@ from envsmith.commands.patchfiles import PatchSet
 from envsmith.commands.siblings import Siblings
 from envsmith.commands.sources import (
     Origin,
-    backend,
-    build_environment,
     build_wheel,
-    check_tree,
-    export,
     pylock_of,
-    unpack_to_work_copy,
 )
 from envsmith.commands.subject import Subject, built_subject, open_subject, verify_table
 from envsmith.commands.supplies import Supplies
 from envsmith.commands.unpacking import Unpacker
 from envsmith.errors import EnvsmithError, IntegrityError, NegativeAnswer, Problem
 from envsmith.launch import LaunchTable, path_filter_hook
-from envsmith.lock import File, Lock, LockedSource, Wheel, digest
+from envsmith.lock import Lock, LockedSource, Wheel, digest
 from envsmith.manifest import Entry, Manifest, site_packages
 from envsmith.plan import (
     BuildSdist,
@@ -70,15 +63,13 @@ from envsmith.plan import (
     VerifyEnv,
     WriteLaunchFiles,
     WriteReceipt,
+    make_plan,
 )
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import Receipt
 from envsmith.report import Severity
-from envsmith.tools.backend import Backend
-from envsmith.tools.download import download_all
 from envsmith.tools.editable import editable_names
 from envsmith.tools.files import filesystem, remove_tree, write_atomic
-from envsmith.tools.index import Item
 from envsmith.tools.interpreter import Interpreter
 from envsmith.tools.isolate import isolate
 from envsmith.tools.journal import Journal
@@ -145,6 +136,18 @@ class _Build:
         self.state = _State()
         self._work: Path = Path()
 
+    @property
+    def maker(self) -> Maker:
+        order = self.order
+        return Maker(
+            lock=order.lock,
+            origins=order.origins,
+            patches=order.patches,
+            interpreter=lambda: order.interpreter.path,
+            supplies=self.supplies,
+            work=self._work,
+        )
+
     def run(self) -> Examination | None:
         with self.supplies.work("build") as self._work:
             for number, step in enumerate(self.order.plan.steps, 1):
@@ -168,9 +171,9 @@ class _Build:
             case Obtain():
                 self._obtain(step)
             case BuildSdist():
-                self._build_sdist(step)
+                self.maker.build_sdist(step.wheel)
             case RepackWheel():
-                self._repack(step)
+                self.maker.repack(step.wheel)
             case CreateVenv():
                 self._create_venv()
             case ExportSource():
@@ -195,43 +198,12 @@ class _Build:
     # --- what the env is made of ---
 
     def _obtain(self, step: Obtain) -> None:
-        items = [
-            Item(name=name, filename=file.filename, size=file.size, sha256=file.sha256) for name, file in step.files
-        ]
         python = self.order.interpreter.path
         unpacker = Unpacker(self.order.lock.wheels, self.supplies, python=python, work=self._work)
         try:
-            download_all(
-                items,
-                self.supplies.supply(),
-                self.supplies.store,
-                progress=self.supplies.screen,
-                on_done=unpacker.arrived,
-            )
+            self.maker.obtain(step.files, unpacker.arrived)
         finally:
             unpacker.finish()
-
-    def _build_sdist(self, step: BuildSdist) -> None:
-        wheel = step.wheel
-        work = self._folder(f"sdist-{wheel.name}")
-        unpack_to_work_copy(wheel.sdist, work / wheel.name, self.supplies)
-        version = str(parse_wheel_filename(wheel.filename)[1])
-        made = build_wheel(
-            self._backend(work / wheel.name, wheel.build_requires, work, version), "wheel", work=work / "out"
-        )
-        self._keep(made, File(filename=wheel.filename, size=made.stat().st_size, sha256=wheel.sha256), "build-differs")
-
-    def _repack(self, step: RepackWheel) -> None:
-        from envsmith.tools.wheel import patch_wheel
-
-        wheel = step.wheel
-        work = self._folder(f"patch-{wheel.name}")
-        original = self._named(work, wheel.original)
-        made = patch_wheel(original, work / "out", self.order.patches[f"wheel:{wheel.name}"].named)
-        if made.tree != wheel.tree:
-            raise _tree_error(wheel.name, wheel.tree, made.tree)
-        path = work / "out" / made.filename
-        self._keep(path, File(filename=wheel.filename, size=made.size, sha256=wheel.sha256), "repack-differs")
 
     def _create_venv(self) -> None:
         if self.directory.exists():
@@ -251,8 +223,7 @@ class _Build:
         with filesystem(dest):
             dest.parent.mkdir(exist_ok=True)
         patches = self.order.patches[source.name]
-        exported = export(self.order.origins[source.name], patches, dest, self.supplies)
-        check_tree(exported, base=source.base_tree, tree=source.tree, name=source.name)
+        self.maker.export(source, dest)
         self.state.steps[source.name] = git.tree_steps(dest, len(patches.patches))
         self.state.gitlinks[source.name] = git.gitlinks(dest)
         self.state.made += source_entries(self.directory, source.name, git.tracked(dest))
@@ -261,12 +232,11 @@ class _Build:
         from envsmith.tools import git
 
         tree = self.directory / "src" / source.name
-        work = self._folder(f"source-{source.name}")
-        builder = self._backend(tree, source.build_requires, work, source.version)
+        work = self.maker.folder(f"source-{source.name}")
+        builder = self.maker.backend(tree, source.build_requires, work, source.version)
         if source.wheel is not None:
             if not self.supplies.store.has(source.wheel.sha256):
-                made = build_wheel(builder, "wheel", work=work / "out")
-                self._keep(made, source.wheel, "build-differs")
+                self.maker.build_source(source, builder, work)
         else:
             made = build_wheel(builder, "editable", work=work / "out", origin=str(tree))
             sha256 = self.supplies.store.add_file(made)
@@ -325,9 +295,9 @@ class _Build:
 
     def _listed(self) -> tuple[Listed, ...]:
         """Read every wheel once: before the sync, so that a hostile one is not installed."""
-        named = self._folder("wheels")
+        named = self.maker.folder("wheels")
         wheels = [
-            Installable(wheel=wheel, path=self._named(named, wheel.file), owner=f"{wheel.name}=={wheel.version}")
+            Installable(wheel=wheel, path=self.maker.named(named, wheel.file), owner=f"{wheel.name}=={wheel.version}")
             for wheel in self.order.lock.wheels
         ]
         everything = [*wheels, *self.state.editable_wheels]
@@ -401,7 +371,7 @@ class _Build:
             gitlinks={name: links for name, links in self.state.gitlinks.items() if links},
             launch=order.launch.to_dict(),
             verify=verify_table(order.verify, editable=self.state.editable, base_hooks=self.state.base_hooks),
-            steps=tuple(step.describe() for step in order.plan.steps),
+            steps=_from_nothing(order),
             root=str(order.root),
             log=str(self.journal.path),
             built_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -429,50 +399,6 @@ class _Build:
         root = self.directory.resolve()
         return {name: tuple(str(folder.relative_to(root)) for folder in folders) for name, folders in names.items()}
 
-    def _folder(self, name: str) -> Path:
-        path = self._work / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def _named(self, folder: Path, file: File) -> Path:
-        """A blob under its file name: wheels are known by their names."""
-        path = folder / file.filename
-        if not path.is_symlink():
-            path.symlink_to(self.supplies.store.blob_path(file.sha256))
-        return path
-
-    def _backend(self, tree: Path, names: tuple[str, ...], work: Path, version: str) -> Backend:
-        known = {f"{wheel.name}=={wheel.version}": wheel for wheel in self.order.lock.build_requires}
-        wheels = [known[name] for name in names]
-        python = build_environment(wheels, interpreter=self.order.interpreter.path, supplies=self.supplies, work=work)
-        return backend(tree, python, self.supplies, version)
-
-    def _keep(self, made: Path, locked: File, code: str) -> None:
-        """Put a file of our making into the store when it is the locked one.
-
-        Raises:
-            IntegrityError: it is not; the file is kept for whoever looks into it.
-        """
-        from envsmith.tools.files import sha256_file
-
-        actual = sha256_file(made)
-        if actual != locked.sha256:
-            kept = self.supplies.store.home / "differing" / f"{actual[:12]}-{made.name}"
-            with filesystem(kept):
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(made, kept)
-            raise IntegrityError(
-                Problem(
-                    code=code,
-                    message=f"`{made.name}` was made here with another content than the lock says",
-                    where=str(kept),
-                    expected=f"sha256 {locked.sha256}",
-                    actual=f"sha256 {actual}",
-                    hint="compare both: the backend or its surroundings differ from where the lock was made",
-                )
-            )
-        self.supplies.store.add_file(made, actual, name=locked.filename)
-
 
 class VerificationFailed(EnvsmithError):
     """The finished env is not what the lock says: its receipt is not written."""
@@ -497,12 +423,15 @@ class VerificationFailed(EnvsmithError):
         super().__init__(*problems)
 
 
-def _tree_error(name: str, expected: str, actual: str) -> IntegrityError:
-    return IntegrityError(
-        Problem(
-            code="tree-differs",
-            message=f"the patched files of `{name}` are not the locked ones",
-            expected=expected,
-            actual=actual,
-        )
+def _from_nothing(order: Order) -> tuple[str, ...]:
+    """The steps that this env takes where the store is empty: equal for equal envs, whatever was at hand here."""
+    plan = make_plan(
+        order.lock,
+        directory=order.plan.directory,
+        fingerprint=order.plan.fingerprint,
+        python=(str(order.interpreter.path), order.interpreter.version),
+        stored=(),
+        complete=False,
+        current=False,
     )
+    return tuple(step.describe() for step in plan.steps)

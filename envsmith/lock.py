@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -194,14 +194,23 @@ class Lock:
     extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Extras that were asked for, by package: they decide which requirements are active."""
 
-    def downloads(self) -> tuple[tuple[str, File], ...]:
-        """Every file that has to be had from an index, a folder or a bundle: (package name, file)."""
+    def unbuilt(self, stored: Collection[str] = ()) -> tuple[BuiltWheel, ...]:
+        """The wheels that still have to be built from sdists; one that is only patched ends with its patched form."""
+        finished = {patched.original.sha256 for patched in self.patched if patched.sha256 in stored}
+        return tuple(built for built in self.built if built.sha256 not in {*stored, *finished})
+
+    def downloads(self, stored: Collection[str] = ()) -> tuple[tuple[str, File], ...]:
+        """Every file that has to be had from an index, a folder or a bundle: (package name, file).
+
+        What is only needed to make a wheel that is `stored` (sha256) is left out.
+        """
         made = {built.sha256 for built in self.built} | {patched.sha256 for patched in self.patched}
         made |= {source.wheel.sha256 for source in self.sources if source.wheel}
         found = [(wheel.name, wheel.file) for wheel in self.wheels if wheel.sha256 not in made]
         found += [(wheel.name, wheel.file) for wheel in self.build_requires]
-        found += [(built.name, built.sdist) for built in self.built]
-        found += [(patched.name, patched.original) for patched in self.patched if patched.original.sha256 not in made]
+        found += [(built.name, built.sdist) for built in self.unbuilt(stored)]
+        unpatched = [patched for patched in self.patched if patched.sha256 not in stored]
+        found += [(patched.name, patched.original) for patched in unpatched if patched.original.sha256 not in made]
         found += [(source.project, source.sdist) for source in self.sources if source.sdist]
         return tuple(sorted(set(found), key=lambda entry: (entry[0], entry[1].filename)))
 

@@ -56,7 +56,7 @@ class CreateVenv:
 
     def describe(self) -> str:
         """One line for people."""
-        return f"create the environment with Python {self.version} ({self.python})"
+        return f"create the environment with Python {self.version}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,9 +195,9 @@ def make_plan(
         again += [] if verified else [WriteReceipt()]
         again += [] if current else [switch]
         return Plan(env=name, directory=directory, fingerprint=fingerprint, steps=tuple(again))
-    missing = tuple(entry for entry in lock.downloads() if entry[1].sha256 not in stored)
+    missing = tuple(entry for entry in lock.downloads(stored) if entry[1].sha256 not in stored)
     steps: list[Step] = [Obtain(files=missing)] if missing else []
-    steps += [BuildSdist(wheel=wheel) for wheel in lock.built if wheel.sha256 not in stored]
+    steps += [BuildSdist(wheel=wheel) for wheel in lock.unbuilt(stored)]
     steps += [RepackWheel(wheel=wheel) for wheel in lock.patched if wheel.sha256 not in stored]
     steps.append(CreateVenv(python=python[0], version=python[1]))
     for source in lock.sources:

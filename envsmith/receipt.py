@@ -49,6 +49,7 @@ class Receipt:
     launch: Mapping[str, Any]
     verify: Mapping[str, Any]
     steps: tuple[str, ...]
+    """What the env takes from an empty store on, in words; `seconds` says what was done here."""
     root: str
     log: str
     built_at: str

@@ -132,6 +132,8 @@ class StackInfo(_Table):
     """`[stack]`."""
 
     name: Annotated[str, _pattern(r"[a-z0-9-]+", "a stack name: lower-case letters, digits and hyphens")]
+    version: Annotated[str, AfterValidator(_version)] | None = None
+    """The recipe's own version: what bundles are compared by, so that an old one cannot pose as a newer one."""
     summary: str = ""
 
 

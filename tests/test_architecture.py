@@ -28,6 +28,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "observed",
         "patchbody",
         "hunks",
+        "sshsig",
+        "ocireference",
     ),
     (
         "recipe",
@@ -40,6 +42,14 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "receipt",
         "recorded",
         "basepackages",
+        "bundle",
+        "bundlecheck",
+        "bundlejson",
+        "bundlekinds",
+        "bootstrap",
+        "deltaformat",
+        "deltaplan",
+        "licences",
     ),
     (
         "plan",
@@ -53,10 +63,13 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "symptoms",
         "rules",
         "jobconfig",
+        "keeping",
+        "sbom",
+        "officer_sheet",
     ),
     ("tools", "probe"),
     ("commands", "execute", "rungs"),
-    ("cli", "__main__"),
+    ("cli", "cli_group", "cli_envs", "cli_bundles", "cli_patches", "__main__"),
 )
 
 #: Everything below `tools` is core: values and judgements.
@@ -73,8 +86,11 @@ EFFECT_CALLS = {"open", "print", "input", "exec", "eval"}
 DOORS = {
     "subprocess": {"tools/process.py"},
     "git": {"tools/git.py"},
-    "requests": {"tools/transport.py", "tools/download.py"},
-    "click": {"cli.py"},
+    "requests": {
+        "tools/transport.py", "tools/download.py", "tools/registry.py", "tools/registry_session.py",
+        "tools/registry_push.py", "tools/registry_pull.py",
+    },
+    "click": {"cli.py", "cli_group.py", "cli_envs.py", "cli_bundles.py", "cli_patches.py"},
     "rich": {"commands/screen.py", "cli.py"},
     "pynvml": {"tools/device.py"},
     "yaml": {"jobconfig.py"},

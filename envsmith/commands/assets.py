@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from envsmith.commands.envs import shown
 from envsmith.commands.workspace import Workspace
 from envsmith.errors import IntegrityError, Problem, SupplyError
@@ -19,11 +21,7 @@ def read_assets(workspace: Workspace, env: Env) -> tuple[LockedAsset, ...]:
     """
     found: list[LockedAsset] = []
     for name, asset in sorted(env.asset.items()):
-        places = (workspace.path.parent / asset.path, workspace.path.parent.parent / asset.path)
-        path = next((place for place in places if place.is_file()), None)
-        if path is None:
-            where = " or ".join(shown(place) for place in places)
-            raise SupplyError(Problem(code="asset-missing", message=f"the asset `{name}` is not there", where=where))
+        path = _found(workspace, name, asset.path)
         actual = sha256_file(path)
         if actual != asset.sha256:
             raise IntegrityError(
@@ -37,3 +35,21 @@ def read_assets(workspace: Workspace, env: Env) -> tuple[LockedAsset, ...]:
             )
         found.append(LockedAsset(name=name, path=asset.path, sha256=asset.sha256))
     return tuple(found)
+
+
+def asset_path(workspace: Workspace, asset: LockedAsset) -> Path:
+    """Where the file of a locked asset lies.
+
+    Raises:
+        SupplyError: `asset-missing`.
+    """
+    return _found(workspace, asset.name, asset.path)
+
+
+def _found(workspace: Workspace, name: str, path: str) -> Path:
+    places = (workspace.path.parent / path, workspace.path.parent.parent / path)
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        where = " or ".join(shown(place) for place in places)
+        raise SupplyError(Problem(code="asset-missing", message=f"the asset `{name}` is not there", where=where))
+    return found

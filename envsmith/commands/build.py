@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envsmith.commands.current import env_lock, find_place
 from envsmith.commands.depth import Examination
 from envsmith.commands.envs import env_root, shown
 from envsmith.commands.freshness import staleness
 from envsmith.commands.lock import make_and_write
-from envsmith.commands.patchfiles import PatchSet, read_patches
+from envsmith.commands.making import origins_of, patches_of, stored_of
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
-from envsmith.commands.sources import Origin
 from envsmith.commands.supplies import Supplies, open_supplies, require_git_sources
 from envsmith.commands.verify import report_text
-from envsmith.commands.workspace import Workspace, git_place, open_stack, read_lock
+from envsmith.commands.workspace import Workspace, open_stack, read_lock
 from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
 from envsmith.execute import Order, VerificationFailed, execute
 from envsmith.lock import Lock, fingerprint
@@ -29,6 +29,10 @@ from envsmith.tools.files import remove_tree
 from envsmith.tools.interpreter import interpreter_digest
 from envsmith.tools.journal import Journal
 from envsmith.tools.process import listening
+from envsmith.tools.storeusage import using
+
+if TYPE_CHECKING:
+    from envsmith.commands.importing import BundleSupply
 
 
 def run(
@@ -41,19 +45,27 @@ def run(
     sources: tuple[str, ...],
     dry_run: bool,
     rebuild: bool,
+    bundle: str | None,
     environ: Mapping[str, str],
     screen: Screen,
 ) -> Result:
-    """Build the envs of a stack, one after the other."""
-    workspace = open_stack(stack)
+    """Build the envs of a stack, one after the other; with a bundle its files are taken from there first."""
     folder = env_root(root, environ)
-    _require_usable(folder)
-    supplies = open_supplies(environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources)
-    wishes = _Wishes(locked=locked or offline, dry_run=dry_run, rebuild=rebuild)
-    chosen = workspace.envs(envs)
-    known = {name: source for _, env in chosen for name, source in env.source.items()}
-    require_git_sources(supplies.sources, known, shown(workspace.path))
-    outcomes = [_build_one(workspace, name, folder, supplies, wishes) for name, _ in chosen]
+    require_usable(folder)
+    with contextlib.ExitStack() as stack_of_locks:
+        supplied = None if bundle is None else _supplied(bundle, environ, screen, stack_of_locks)
+        workspace = supplied.workspace() if supplied is not None and stack is None else open_stack(stack)
+        supplies = open_supplies(environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources)
+        wishes = Wishes(locked=locked or offline, dry_run=dry_run, rebuild=rebuild)
+        chosen = workspace.envs(envs)
+        known = {name: source for _, env in chosen for name, source in env.source.items()}
+        require_git_sources(supplies.sources, known, shown(workspace.path))
+        if not dry_run:
+            stack_of_locks.enter_context(using(supplies.store, screen.message))
+        outcomes = [
+            build_one(workspace, name, folder, supplied.added_to(supplies, name) if supplied else supplies, wishes)
+            for name, _ in chosen
+        ]
     return Result(
         command="build",
         data={"envs": [outcome.data for outcome in outcomes], "dry_run": dry_run},
@@ -61,7 +73,16 @@ def run(
     )
 
 
-def _require_usable(root: Path) -> None:
+def _supplied(bundle: str, environ: Mapping[str, str], screen: Screen, stack: contextlib.ExitStack) -> BundleSupply:
+    """Bring a bundle into the store; its locks decide nothing, its files are found by their digests."""
+    from envsmith.commands.importing import bundle_supply
+
+    supplies = open_supplies(environ, stacks=None, screen=screen, offline=True, sources=())
+    stack.enter_context(using(supplies.store, screen.message))
+    return bundle_supply(bundle, supplies)
+
+
+def require_usable(root: Path) -> None:
     """Refuse a root that PATH, a .pth line or a script's first line cannot hold, before anything is fetched."""
     text = str(root)
     if ":" in text or not text.isprintable():
@@ -93,19 +114,29 @@ def refuse_base(workspace: Workspace, env: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Wishes:
+class Wishes:
+    """What the command line asks for."""
+
     locked: bool
     dry_run: bool
     rebuild: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Outcome:
+class Outcome:
+    """What became of one env."""
+
     data: Mapping[str, Any]
     text: str
 
 
-def _build_one(workspace: Workspace, env: str, root: Path, supplies: Supplies, wishes: _Wishes) -> _Outcome:
+def build_one(workspace: Workspace, env: str, root: Path, supplies: Supplies, wishes: Wishes) -> Outcome:
+    """Lock where need be, plan and build one env.
+
+    Raises:
+        NegativeAnswer: a stale lock where it may not be made anew.
+        EnvsmithError: the step that failed.
+    """
     refuse_base(workspace, env)
     stale = staleness(workspace, env)
     if stale is not None:
@@ -147,7 +178,7 @@ def _order(
         directory=str(place.directory),
         fingerprint=mark,
         python=(str(interpreter.path), interpreter.version),
-        stored=_stored(lock, supplies),
+        stored=stored_of(lock, supplies),
         complete=place.receipt is not None,
         current=place.current,
         verified=place.receipt is not None and _same_table(verify, place.receipt),
@@ -159,8 +190,8 @@ def _order(
         root=root,
         launch=launch,
         verify=verify,
-        origins=_origins(workspace, env, lock),
-        patches=_patches(workspace, env, lock),
+        origins=origins_of(workspace, env, lock),
+        patches=patches_of(workspace, env, lock),
         interpreter=interpreter,
         python_sha256=python_sha256,
         environ=supplies.environ,
@@ -173,38 +204,7 @@ def _same_table(verify: Mapping[str, Any], receipt: Mapping[str, Any]) -> bool:
     return isinstance(kept, dict) and all(kept.get(key) == value for key, value in verify.items())
 
 
-def _stored(lock: Lock, supplies: Supplies) -> set[str]:
-    """Which blobs of a lock the store has, by existence and size; their content is proven by the verification."""
-    sizes: dict[str, int | None] = {file.sha256: file.size for _, file in lock.downloads()}
-    sizes |= {wheel.sha256: wheel.size for wheel in lock.wheels}
-    return {sha256 for sha256, size in sizes.items() if supplies.store.has(sha256, size)}
-
-
-def _origins(workspace: Workspace, env: str, lock: Lock) -> dict[str, Origin]:
-    recipe = workspace.stack.env[env].source
-    return {
-        source.name: Origin(
-            name=source.name,
-            git=git_place(workspace, recipe[source.name].git),
-            commit=source.commit,
-            sdist=source.sdist,
-        )
-        for source in lock.sources
-    }
-
-
-def _patches(workspace: Workspace, env: str, lock: Lock) -> dict[str, PatchSet]:
-    found: dict[str, PatchSet] = {}
-    for source in lock.sources:
-        recipe = workspace.stack.env[env].source[source.name]
-        found[source.name] = read_patches(workspace.patches, (series.path for series in source.series), recipe.base)
-    for wheel in lock.patched:
-        base = f"{wheel.name}=={wheel.original_version}"
-        found[f"wheel:{wheel.name}"] = read_patches(workspace.patches, (s.path for s in wheel.series), base)
-    return found
-
-
-def _execute(order: Order, supplies: Supplies) -> _Outcome:
+def _execute(order: Order, supplies: Supplies) -> Outcome:
     journal = Journal(_log_path(order))
     try:
         try:
@@ -242,7 +242,7 @@ def _log_path(order: Order) -> Path:
     return Path(order.plan.directory).parent / "logs" / f"{order.plan.fingerprint[:12]}-{stamp}.log"
 
 
-def _outcome(order: Order, state: str, report: str = "") -> _Outcome:
+def _outcome(order: Order, state: str, report: str = "") -> Outcome:
     plan: Plan = order.plan
     steps = [step.describe() for step in plan.steps]
     data = {
@@ -263,7 +263,7 @@ def _outcome(order: Order, state: str, report: str = "") -> _Outcome:
         words = "built" if state == "built" else "nothing built, current is"
         tried = f"try: envsmith run {plan.env}{_root_option(order)} -- python -V"
         text = "\n".join(filter(None, [report, f"{plan.env}: {words} {where}", tried]))
-    return _Outcome(data=data, text=text)
+    return Outcome(data=data, text=text)
 
 
 def _root_option(order: Order) -> str:
@@ -272,11 +272,11 @@ def _root_option(order: Order) -> str:
     return "" if order.root == default else f" --root {shlex.quote(shown(order.root))}"
 
 
-def _unplanned(workspace: Workspace, env: str, stale: Problem) -> _Outcome:
+def _unplanned(workspace: Workspace, env: str, stale: Problem) -> Outcome:
     """A dry run without a lock can only say what comes first."""
     name = f"{workspace.stack.stack.name}/{env}"
     step = f"lock {name}: {stale.message}"
-    return _Outcome(
+    return Outcome(
         data={"env": name, "state": "planned", "steps": [step], "lock": stale.to_dict()},
         text=f"{name}\n[1/1] {step}; the remaining steps follow from the lock",
     )

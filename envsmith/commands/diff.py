@@ -1,10 +1,11 @@
-"""`envsmith diff`: in what two locks differ."""
+"""`envsmith diff`: in what two locks, or two bundles, differ."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from envsmith.commands import bundle_diff
 from envsmith.commands.envs import is_path, open_env, shown, user_path
 from envsmith.commands.result import Result
 from envsmith.commands.workspace import open_stack, read_lock
@@ -30,6 +31,9 @@ def run(a: str, b: str) -> Result:
         InputError: `diff-unsupported`, `lock-syntax`, `lock-invalid`, `unknown-stack`, `unknown-env`.
         NegativeAnswer: `lock-missing`, `env-missing`.
     """
+    paths = [user_path(word) for word in (a, b)]
+    if all(bundle_diff.is_bundle(path) for path in paths):
+        return bundle_diff.run(*paths)
     old, new = _find(a), _find(b)
     diff = compare(old.lock, new.lock)
     sides = {side: {"name": one.name, "path": shown(one.path)} for side, one in (("a", old), ("b", new))}
@@ -80,5 +84,5 @@ def _read(word: str, path: Path) -> _Named:
 
 
 def _unsupported(word: str, message: str) -> InputError:
-    hint = "this version compares locks: name a lock file, `stack/env`, or the path of a built env"
+    hint = "it compares locks (a file, `stack/env`, or the path of a built env) and bundles: name two of one kind"
     return InputError(Problem(code="diff-unsupported", message=message, where=word, hint=hint))

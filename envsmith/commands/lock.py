@@ -18,6 +18,7 @@ from envsmith.errors import EnvsmithError, InputError, Problem
 from envsmith.lock import Lock, render
 from envsmith.plan import megabytes
 from envsmith.tools.files import write_atomic
+from envsmith.tools.storeusage import using
 
 
 def run(
@@ -53,17 +54,18 @@ def run(
     suggestions = []
     problems: list[Problem] = []
     exit_code = 0
-    for name in chosen:
-        forget = None if upgrade else packages
-        try:
-            locked, changed = make_and_write(workspace, name, supplies, forget=forget, keep_open=suggest_accept)
-        except EnvsmithError as error:
-            problems += error.problems
-            exit_code = max(exit_code, error.exit_code)
-            continue
-        if suggest_accept and locked.verdict.unaccepted:
-            suggestions.append(suggest(locked.verdict.unaccepted, name))
-        rows.append(_row(workspace, name, locked, changed))
+    with using(supplies.store, screen.message):
+        for name in chosen:
+            forget = None if upgrade else packages
+            try:
+                locked, changed = make_and_write(workspace, name, supplies, forget=forget, keep_open=suggest_accept)
+            except EnvsmithError as error:
+                problems += error.problems
+                exit_code = max(exit_code, error.exit_code)
+                continue
+            if suggest_accept and locked.verdict.unaccepted:
+                suggestions.append(suggest(locked.verdict.unaccepted, name))
+            rows.append(_row(workspace, name, locked, changed))
     data = {"locks": rows, "suggestions": suggestions}
     if suggestions:
         return Result(command="lock", data=data, text="\n".join(suggestions), exit_code=1, errors=tuple(problems))

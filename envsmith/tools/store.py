@@ -91,10 +91,27 @@ class Store:
             source = path.open("rb", buffering=0)
         partial = self._made("partial")
         with source, filesystem(partial), temporary_beside(partial / "x") as (descriptor, temporary):
-            actual = _copy(source, descriptor)
+            actual = copy_hashed(source, descriptor)
             if sha256 and actual != sha256:
                 raise IntegrityError(_differs(path, sha256, actual))
             return self.commit(temporary, actual, name=name or path.name).name
+
+    @contextlib.contextmanager
+    def receiving(self, sha256: str) -> Iterator[Receiver]:
+        """Give a receiver for the bytes of one blob; what was not committed is gone afterwards.
+
+        What fails in the block, such as reading where the bytes come from, is not told of the store.
+        """
+        name = _checked(sha256)
+        partial = self._made("partial")
+        stack = contextlib.ExitStack()
+        with filesystem(partial):
+            descriptor, temporary = stack.enter_context(temporary_beside(partial / "x"))
+        try:
+            yield Receiver(self, name, descriptor, temporary)
+        finally:
+            with filesystem(partial):
+                stack.close()
 
     def partial(self, sha256: str) -> Path:
         """Return where a download of this blob grows; its folder exists. Write to it only under `lock`."""
@@ -173,6 +190,42 @@ class Store:
         return f" (`{name}`)" if name else ""
 
 
+class Receiver:
+    """Takes the bytes of one blob as they come, hashing them."""
+
+    def __init__(self, store: Store, sha256: str, descriptor: int, path: Path) -> None:
+        self._store = store
+        self._sha256 = sha256
+        self._descriptor = descriptor
+        self._path = path
+        self._digest = hashlib.sha256()
+
+    def write(self, data: memoryview) -> None:
+        """Append.
+
+        Raises:
+            SupplyError: `disk-full` and its kin.
+        """
+        self._digest.update(data)
+        with filesystem(self._path):
+            _write_all(self._descriptor, data)
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of all that came so far."""
+        return self._digest.hexdigest()
+
+    def commit(self, *, name: str | None = None) -> None:
+        """Give the finished blob its name.
+
+        Raises:
+            IntegrityError: `blob-digest-differs`.
+        """
+        if self.digest != self._sha256:
+            raise IntegrityError(_differs(Path(name or self._sha256), self._sha256, self.digest))
+        self._store.commit(self._path, self._sha256, name=name)
+
+
 def open_store(environ: Mapping[str, str]) -> Store:
     """Return the store of `$ENVSMITH_HOME`, else that in the user's cache folder.
 
@@ -190,6 +243,20 @@ def open_store(environ: Mapping[str, str]) -> Store:
     raise InputError(Problem(code="home-unknown", message="neither ENVSMITH_HOME nor HOME is set", hint=hint))
 
 
+def copy_hashed(source: io.RawIOBase, target: int, on_bytes: Callable[[int], None] | None = None) -> str:
+    """Copy an open file, blocks shared where the file system can; return the sha256 of the copy."""
+    digest = hashlib.sha256()
+    is_shared = isinstance(source, io.FileIO) and reflink(source.fileno(), target)
+    with open(target, "rb", buffering=0, closefd=False) if is_shared else contextlib.nullcontext(source) as stream:
+        for chunk in chunks(stream):
+            digest.update(chunk)
+            if not is_shared:
+                _write_all(target, chunk)
+            if on_bytes:
+                on_bytes(len(chunk))
+    return digest.hexdigest()
+
+
 def _checked(sha256: str) -> str:
     """Refuse what is no digest before it becomes a path: digests come from locks and bundles, written by others.
 
@@ -200,20 +267,6 @@ def _checked(sha256: str) -> str:
         message = f"`{sha256[:80]}` is not a sha256 in lower-case hex"
         raise InputError(Problem(code="digest-malformed", message=message))
     return sha256
-
-
-def _copy(source: io.FileIO, target: int) -> str:
-    """Copy an open file, blocks shared where the file system can; return the sha256 of the copy."""
-    digest = hashlib.sha256()
-    if reflink(source.fileno(), target):
-        with open(target, "rb", buffering=0, closefd=False) as copy:
-            for chunk in chunks(copy):
-                digest.update(chunk)
-        return digest.hexdigest()
-    for chunk in chunks(source):
-        digest.update(chunk)
-        _write_all(target, chunk)
-    return digest.hexdigest()
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:

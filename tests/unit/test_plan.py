@@ -126,7 +126,7 @@ def test_every_step_says_itself_in_one_line() -> None:
         "obtain 5 files, 5.0 kB",
         "build antlr-1.0-py3-none-any.whl from antlr-1.0.tar.gz",
         "repack ray-2.0-py3-none-any.whl with 1 patch as ray-2.0+envsmith.tabc-py3-none-any.whl",
-        "create the environment with Python 3.11.7 (/usr/bin/python3.11)",
+        "create the environment with Python 3.11.7",
         "export tool from tool-1.0.tar.gz, expect tree bbbbbbbbbbbb",
         "build tool (editable) with 0 pinned build requirements",
         "export verl from commit 1bf9d2d76c24, apply 1 patch, expect tree bbbbbbbbbbbb",

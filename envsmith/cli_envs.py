@@ -1,0 +1,249 @@
+"""Verbs about recipes, locks and envs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from envsmith.cli_group import linux_only, screen, verb
+
+if TYPE_CHECKING:
+    from envsmith.commands.result import Result
+
+
+@verb("build")
+@click.argument("stack", required=False)
+@click.option("--env", "envs", multiple=True, metavar="E", help="Only this env; may be given again.")
+@click.option("--root", metavar="DIR", help="Where envs are built [default: $ENVSMITH_ROOT or .envsmith/envs].")
+@click.option("--from", "bundle", metavar="BUNDLE", help="Take files from this bundle first; alone: its own stack.")
+@click.option("--offline", is_flag=True, help="Never try the network.")
+@click.option("--locked", is_flag=True, help="Stop when the lock is missing or older than its recipe.")
+@click.option("--source", "sources", multiple=True, metavar="N=PATH", help="Take the git source N from here.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
+@click.option("--rebuild", is_flag=True, help="Build anew beside an env that stands, for one that has drifted.")
+def build(
+    stack: str | None,
+    envs: tuple[str, ...],
+    root: str | None,
+    bundle: str | None,
+    offline: bool,
+    locked: bool,
+    sources: tuple[str, ...],
+    dry_run: bool,
+    rebuild: bool,
+) -> Result:
+    """Build and verify the envs of STACK (none: the quickstart).
+
+    \b
+    envsmith build                          the quickstart, into .envsmith/envs
+    envsmith build a100 --env rl --locked   exactly what the lock says
+    envsmith build a100 --dry-run           what that would do
+    """
+    from envsmith.commands.build import run as command
+
+    linux_only("build")
+    return command(
+        stack,
+        envs=envs,
+        root=root,
+        offline=offline,
+        locked=locked,
+        sources=sources,
+        dry_run=dry_run,
+        rebuild=rebuild,
+        bundle=bundle,
+        environ=os.environ,
+        screen=screen(),
+    )
+
+
+_ONLY = (
+    "Only this family; may be given again: files, pyc, sources, conflicts, base, native, interpreter, hooks, imports,"
+    " launchers, launch_env, contexts."
+)
+
+
+@verb("verify")
+@click.argument("envs", nargs=-1, metavar="[ENV]...")
+@click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
+@click.option("--quick", is_flag=True, help="Compare sizes, times and modes with the last full pass; read little.")
+@click.option("--deep", is_flag=True, help="Read and hash every byte, and recompile bytecode.")
+@click.option("--imports", is_flag=True, help="Really import the recipe's list in a launched process.")
+@click.option("--contexts", is_flag=True, help="Start the child chain: spawn, fork, torchrun, Ray, vLLM.")
+@click.option("--all", "everything", is_flag=True, help="All families and levels.")
+@click.option(
+    "--only",
+    "families",
+    multiple=True,
+    metavar="FAMILY",
+    help=_ONLY,
+)
+@click.option("--lock", "lock_file", metavar="FILE", help="Compare with this lock too.")
+@click.option("--pid", type=int, metavar="PID", help="Inspect a running process of the env and its descendants.")
+@click.option("--brief", is_flag=True, help="At most 40 lines of 100 columns, without secrets and long paths.")
+@click.option("--html", metavar="FILE", help="Also write one self-contained page.")
+def verify(
+    envs: tuple[str, ...],
+    root: str | None,
+    quick: bool,
+    deep: bool,
+    imports: bool,
+    contexts: bool,
+    everything: bool,
+    families: tuple[str, ...],
+    lock_file: str | None,
+    pid: int | None,
+    brief: bool,
+    html: str | None,
+) -> Result:
+    """Compare the disk and what processes load with the lock; nothing is written into the env.
+
+    ENV is `stack/env`, or the path of any environment, whoever made it.
+
+    \b
+    envsmith verify quickstart/worker          the default: no package code runs
+    envsmith verify quickstart/worker --all    every byte, real imports, the child chain
+    envsmith verify /opt/vendor/venv           an env that another tool made
+    envsmith verify a100/rl --pid 4711         what the process that failed really loaded
+    envsmith verify                            every env under the root
+    """
+    from envsmith.commands.verify import Output
+    from envsmith.commands.verify import run as command
+
+    linux_only("verify")
+    return command(
+        envs,
+        root=root,
+        quick=quick,
+        deep=deep,
+        imports=imports,
+        contexts=contexts,
+        everything=everything,
+        families=families,
+        lock_file=lock_file,
+        pid=pid,
+        output=Output(brief=brief, html=html),
+        environ=os.environ,
+        screen=screen(),
+    )
+
+
+@verb("run")
+@click.argument("env", metavar="ENV")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
+@click.option("--print", "print_only", is_flag=True, help="Print the environment as lines for a shell instead.")
+def run(env: str, command: tuple[str, ...], root: str | None, print_only: bool) -> Result:
+    """Run a command in exactly the launch environment of ENV.
+
+    \b
+    envsmith run quickstart/worker -- python train.py
+    envsmith run quickstart/worker --print -- > launch.sh
+    """
+    from envsmith.commands.run import run as command_run
+
+    linux_only("run")
+    return command_run(env, command, root=root, print_only=print_only, environ=os.environ, screen=screen())
+
+
+@verb("lock")
+@click.argument("stack")
+@click.option("--env", "envs", multiple=True, metavar="E", help="Only this env; may be given again.")
+@click.option("--upgrade", is_flag=True, help="Forget the versions of the present lock.")
+@click.option("--upgrade-package", "packages", multiple=True, metavar="P", help="Forget the version of one package.")
+@click.option("--source", "sources", multiple=True, metavar="N=PATH", help="Take the git source N from here.")
+@click.option("--suggest-accept", is_flag=True, help="Print paste-ready [[accept]] blocks for every open conflict.")
+@click.option("--check", "check_only", is_flag=True, help="Only say whether recipe and lock agree; no network.")
+@click.option("--offline", is_flag=True, help="Never try the network.")
+def lock(
+    stack: str,
+    envs: tuple[str, ...],
+    upgrade: bool,
+    packages: tuple[str, ...],
+    sources: tuple[str, ...],
+    suggest_accept: bool,
+    check_only: bool,
+    offline: bool,
+) -> Result:
+    """Resolve STACK for its target and write one lock an env beside the recipe.
+
+    \b
+    envsmith lock a100                              keeps versions that still fit
+    envsmith lock a100 --upgrade-package ray        moves one package
+    envsmith lock a100 --check                      for CI
+    """
+    from envsmith.commands.lock import run as command
+
+    return command(
+        stack,
+        envs=envs,
+        upgrade=upgrade,
+        packages=packages,
+        sources=sources,
+        suggest_accept=suggest_accept,
+        check_only=check_only,
+        offline=offline,
+        environ=os.environ,
+        screen=screen(),
+    )
+
+
+@verb("work")
+@click.argument("env", metavar="ENV")
+@click.argument("source", metavar="SOURCE")
+@click.option("-o", "--output", "out", metavar="DIR", help="Where the copy is made; a new or empty folder.")
+@click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
+@click.option("--forget", is_flag=True, help="Take the copy out of the env; its files stay.")
+def work(env: str, source: str, out: str | None, root: str | None, forget: bool) -> Result:
+    """Make a writable git copy of a source that `run` puts before the env's own.
+
+    \b
+    envsmith work a100/rl verl -o ../my-verl
+    envsmith work a100/rl verl --forget
+    """
+    from envsmith.commands.work import run as command
+
+    linux_only("work")
+    return command(env, source, out=out, root=root, forget=forget, environ=os.environ)
+
+
+@verb("check")
+@click.argument("stack")
+@click.option("--env", "envs", multiple=True, metavar="E", help="Only this env; may be given again.")
+@click.option("--config", metavar="FILE", help="Judge this job: a LLaMA-Factory YAML file, or Hydra overrides of VERL.")
+def check(stack: str, envs: tuple[str, ...], config: str | None) -> Result:
+    """Check recipe, patches, lock freshness and rules of STACK; no network, no writes.
+
+    \b
+    envsmith check a100
+    envsmith check a100 --env sft --config train.yaml    a job, before it is started
+    """
+    from envsmith.commands.check import run as command
+
+    return command(stack, envs=envs, config=config, environ=os.environ)
+
+
+@verb("diff")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+def diff(a: str, b: str) -> Result:
+    """Say in what two locks or bundles differ; a lock is a file, `stack/env`, or the path of a built env.
+
+    \b
+    envsmith diff a100/rl gpu/rl
+    envsmith diff a100-old.tar a100-new.tar
+    envsmith diff old.toml stacks/pylock.a100-rl.toml --json
+    """
+    from envsmith.commands.diff import run as command
+
+    return command(a, b)
+
+
+@verb("schema")
+def schema() -> Result:
+    """Print the JSON Schema of a recipe, for editors."""
+    from envsmith.commands.schema import run as command
+
+    return command()

@@ -1,0 +1,249 @@
+"""`envsmith install`: from a bundle to verified envs, on a machine that may have no network."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from envsmith.bundle import PYTHON, SDIST, SOURCE, Descriptor
+from envsmith.bundlecheck import lacking
+from envsmith.commands.build import Outcome, build_one, require_usable
+from envsmith.commands.build import Wishes as BuildWishes
+from envsmith.commands.bundles import (
+    Opened,
+    layout_of,
+    open_bundle,
+    require_expected,
+    require_trust,
+    signatures_of,
+    site_signers,
+)
+from envsmith.commands.envs import env_root
+from envsmith.commands.importing import Imported, bring_in
+from envsmith.commands.result import Result
+from envsmith.commands.screen import Screen
+from envsmith.commands.supplies import Supplies, open_supplies
+from envsmith.commands.unbundled import git_sources, unbundle
+from envsmith.commands.workspace import Workspace
+from envsmith.errors import HostError, InputError, IntegrityError, NegativeAnswer, Problem
+from envsmith.tools.files import write_atomic
+from envsmith.tools.interpreter import machine
+from envsmith.tools.layout import Layout
+from envsmith.tools.storeusage import using
+
+#: Beside the env directories of an env: which bundle it was installed from last.
+RECORD = "bundle.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wishes:
+    """What the command line asks for."""
+
+    root: str | None = None
+    envs: tuple[str, ...] = ()
+    trust: str | None = None
+    expect: str | None = None
+    tag: str | None = None
+    bases: tuple[str, ...] = ()
+    allow_older: bool = False
+
+
+def run(bundle: str, wishes: Wishes, *, environ: Mapping[str, str], screen: Screen) -> Result:
+    """Install envs of a bundle; no network is ever tried.
+
+    Raises:
+        IntegrityError: a damaged, unexpected or untrusted bundle.
+        SupplyError: `bundle-base-missing`, `no-interpreter`.
+        NegativeAnswer: `bundle-older`.
+    """
+    from envsmith.tools.netguard import enter
+
+    guard = enter(environ)
+    screen.detail(f"network guard: {guard.state} ({guard.why})")
+    root = env_root(wishes.root, environ)
+    require_usable(root)
+    supplies = open_supplies(environ, stacks=None, screen=screen, offline=True, sources=())
+    with (
+        using(supplies.store, screen.message),
+        layout_of(bundle, screen, supplies.store) as layout,
+        _opened(wishes.bases, screen) as bases,
+    ):
+        opened = open_bundle(layout, wishes.tag)
+        require_expected(opened, wishes.expect)
+        trusted = site_signers(wishes.trust)
+        if wishes.expect is not None and wishes.trust is None:
+            trusted = None  # the digest was said over another channel: that is all that a signature could prove
+        who = require_trust(signatures_of(opened, trusted or ()), trusted, layout.where)
+        _require_fit(opened, wishes)
+        _require_newer(opened, root, wishes)
+        screen.say(f"verify {layout.where}: {opened.manifest.stack} {opened.manifest.version}")
+        done = bring_in(opened, supplies, bases)
+        _require_complete(opened, supplies)
+        workspace = unbundle(opened.manifest, opened.manifest_bytes, opened.sha256, supplies.store)
+        outcomes = [_install_one(workspace, env, opened, root, supplies, who) for env in _envs(opened, wishes)]
+    return _result(opened, outcomes, done, who, guard.state)
+
+
+@contextlib.contextmanager
+def _opened(words: tuple[str, ...], screen: Screen) -> Iterator[list[Layout]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(layout_of(word, screen)) for word in words]
+
+
+def _envs(opened: Opened, wishes: Wishes) -> tuple[str, ...]:
+    """The envs to install.
+
+    Raises:
+        InputError: `unknown-env`.
+    """
+    there = tuple(opened.manifest.locks)
+    unknown = [env for env in wishes.envs if env not in there]
+    if unknown:
+        message = f"the bundle holds no env `{unknown[0]}`"
+        hint = f"its envs: {', '.join(there)}"
+        raise InputError(Problem(code="unknown-env", message=message, where=opened.layout.where, hint=hint))
+    return tuple(env for env in there if not wishes.envs or env in wishes.envs)
+
+
+def _require_fit(opened: Opened, wishes: Wishes) -> None:
+    """Refuse a bundle that was made for other machines, before anything is copied.
+
+    Raises:
+        HostError: `bundle-other-machine`, `git-missing`.
+    """
+    arch, glibc = machine()
+    problems = []
+    envs = opened.config.get("envs", {})
+    for env in _envs(opened, wishes):
+        target = envs.get(env, {})
+        wanted, floor = target.get("arch", arch), target.get("glibc", "0")
+        if wanted != arch:
+            problems.append(_misfit(f"`{env}` was locked for {wanted}, and this machine is {arch}", opened))
+        elif glibc is None or _numbers(glibc) < _numbers(floor):
+            said = f"glibc {glibc}" if glibc else "another C library than glibc"
+            problems.append(_misfit(f"`{env}` needs glibc {floor}, and this machine has {said}", opened))
+    if problems:
+        raise HostError(*problems)
+    if any(opened.manifest.of(kind) for kind in (SOURCE, SDIST)):
+        from envsmith.tools.git import version
+
+        version()  # work copies are made with git
+
+
+def _misfit(message: str, opened: Opened) -> Problem:
+    hint = "lower `arch` or `glibc` of the recipe's host and lock again; wheels may not be renamed"
+    return Problem(code="bundle-other-machine", message=message, where=opened.layout.where, hint=hint)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def _require_newer(opened: Opened, root: Path, wishes: Wishes) -> None:
+    """Refuse an older version of a stack than the one that stands: a valid old bundle may pose as the new one.
+
+    Raises:
+        NegativeAnswer: `bundle-older`.
+    """
+    for env in _envs(opened, wishes):
+        standing = _record(root, opened.manifest.stack, env).get("version", "")
+        if not wishes.allow_older and _is_older(opened.manifest.version, str(standing)):
+            raise NegativeAnswer(
+                Problem(
+                    code="bundle-older",
+                    message=f"`{opened.manifest.stack}/{env}` stands here from a newer bundle",
+                    where=opened.layout.where,
+                    expected=f"version {standing} or newer",
+                    actual=f"version {opened.manifest.version}",
+                    hint="go back on purpose with `--allow-older`",
+                )
+            )
+
+
+def _is_older(version: str, standing: str) -> bool:
+    """Compare two versions that recipes state; digests of locks have no order."""
+    try:
+        return "." in version + standing and Version(version) < Version(standing)
+    except InvalidVersion:
+        return False
+
+
+def _record(root: Path, stack: str, env: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads((root / f"{stack}-{env}" / RECORD).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _require_complete(opened: Opened, supplies: Supplies) -> None:
+    """Hold the bundle against its own locks.
+
+    Raises:
+        IntegrityError: `bundle-incomplete`.
+    """
+    short = lacking(opened.manifest, opened.locks())
+    if short:
+        raise IntegrityError(
+            Problem(
+                code="bundle-incomplete",
+                message=f"the bundle does not name what its own locks need: {', '.join(short[:5])}",
+                where=opened.layout.where,
+                hint="it was not made by `envsmith bundle`, or was changed afterwards: do not use it",
+            )
+        )
+
+
+def _install_one(
+    workspace: Workspace, env: str, opened: Opened, root: Path, supplies: Supplies, who: str | None
+) -> Outcome:
+    environ = dict(supplies.environ)
+    archive = next((one for one in opened.manifest.of(PYTHON) if env in one.envs), None)
+    if archive is not None:
+        environ["ENVSMITH_PYTHON"] = str(_unpacked(archive, root, supplies))
+    own = replace(supplies, environ=environ, sources=git_sources(opened.manifest, env, supplies.store))
+    outcome = build_one(workspace, env, root, own, BuildWishes(locked=True, dry_run=False, rebuild=False))
+    record = {
+        "bundle": f"sha256:{opened.sha256}",
+        "stack": opened.manifest.stack,
+        "version": opened.manifest.version,
+        "lock": opened.manifest.locks[env],
+        "signed-by": who,
+    }
+    folder = root / f"{opened.manifest.stack}-{env}"
+    write_atomic(folder / RECORD, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    return outcome
+
+
+def _unpacked(archive: Descriptor, root: Path, supplies: Supplies) -> Path:
+    """Unpack the interpreter of the bundle below the root, once for all envs, and return its executable."""
+    from envsmith.tools.pythonunpack import unpack
+
+    supplies.screen.say(f"unpack {archive.name}")
+    name = f"{archive.name.removesuffix('.tar')}-{archive.sha256[:12]}"
+    return unpack(supplies.store.blob_path(archive.sha256), root / ".python" / name)
+
+
+def _result(opened: Opened, outcomes: list[Outcome], done: Imported, who: str | None, guard: str) -> Result:
+    manifest = opened.manifest
+    data = {
+        "bundle": f"sha256:{opened.sha256}",
+        "stack": manifest.stack,
+        "version": manifest.version,
+        "signed_by": who,
+        "network_guard": guard,
+        "blobs": {
+            "copied": done.copied, "known": done.known, "rebuilt": done.rebuilt, "from_base": done.from_base,
+        },
+        "envs": [outcome.data for outcome in outcomes],
+    }  # fmt: skip
+    signed = f"signed by {who}" if who else "signed by nobody this site knows"
+    lines = [outcome.text for outcome in outcomes]
+    lines.append(f"bundle: sha256:{opened.sha256} ({manifest.stack} {manifest.version}), {signed}")
+    return Result(command="install", data=data, text="\n".join(lines))
