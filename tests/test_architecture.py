@@ -29,6 +29,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "patchbody",
         "hunks",
         "sshsig",
+        "ed25519",
         "ocireference",
     ),
     (

@@ -37,10 +37,10 @@ def source_bundle(source: LockedSource, origin: Origin, supplies: Supplies) -> S
         SupplyError: `offline-missing` when it would take the network, `source-unreachable`, `commit-missing`,
             `source-shallow`, `source-objects-missing`.
     """
-    from envsmith.tools.git import _check_commit
+    from envsmith.tools.git import check_commit
 
     assert origin.git is not None and source.commit is not None
-    _check_commit(source.commit)
+    check_commit(source.commit)
     history = _history_folder(origin.git, supplies)
     lock = supplies.store.home / "locks" / f"git-{history.name}.lock"
     with FileLock(lock, supplies.screen.message):
@@ -81,7 +81,7 @@ def _made(source: LockedSource, commit: str, url: str, history: Path, supplies: 
         return _sealed(source, commit, history, supplies)
     except (IntegrityError, StepError, SupplyError) as error:
         damaged = any(problem.code in _DAMAGE for problem in error.problems)
-        if not damaged or (supplies.offline and not _place(source.name, url, supplies)[1]):
+        if not damaged or (supplies.offline and not supplies.source_place(source.name, url)[1]):
             raise
     supplies.screen.message(f"the mirror of the source `{source.name}` is damaged; fetching it again")
     remove_tree(history)
@@ -93,7 +93,7 @@ def _fetch(name: str, commit: str, url: str, history: Path, supplies: Supplies) 
     from envsmith.tools.git import holds
     from envsmith.tools.gitbundle import mirror_history
 
-    place, local = _place(name, url, supplies)
+    place, local = supplies.source_place(name, url)
     if supplies.offline and not local and not holds(history, commit):
         raise SupplyError(
             Problem(
@@ -106,13 +106,6 @@ def _fetch(name: str, commit: str, url: str, history: Path, supplies: Supplies) 
         )
     with filesystem(history):
         mirror_history(place, commit, history)
-
-
-def _place(name: str, url: str, supplies: Supplies) -> tuple[str, bool]:
-    """Where a source is fetched from, and whether that is on this machine."""
-    place = supplies.sources.get(name) or supplies.settings.mirrored(url)
-    local = "://" not in place and not place.startswith("git@")
-    return (str(Path(place).expanduser().absolute()) if local else place), local
 
 
 def _sealed(source: LockedSource, commit: str, history: Path, supplies: Supplies) -> SourceBundle:

@@ -65,6 +65,12 @@ class Supplies:
         """
         return find_interpreter(version, self.environ)
 
+    def source_place(self, name: str, url: str) -> tuple[str, bool]:
+        """Where a git source is fetched from, and whether that is on this machine."""
+        place = self.sources.get(name) or self.settings.mirrored(url)
+        local = "://" not in place and not place.startswith("git@")
+        return (str(Path(place).expanduser().absolute()) if local else place), local
+
     def git_mirror(self, name: str, url: str, commit: str) -> Path:
         """A bare repository in the store that holds the commit of a source.
 
@@ -73,10 +79,7 @@ class Supplies:
         """
         from envsmith.tools.git import mirror
 
-        place = self.sources.get(name) or self.settings.mirrored(url)
-        local = "://" not in place and not place.startswith("git@")
-        if local:
-            place = str(Path(place).expanduser().absolute())
+        place, local = self.source_place(name, url)
         dest = mirror_folder(self.store, url)
         if self.offline and not local and not _has_commit(dest, commit):
             raise SupplyError(

@@ -54,11 +54,11 @@ _ATTRIBUTES = "* -text -ident -filter -working-tree-encoding\n"
 BASE_REF = "refs/envsmith/base"
 LAST_REF = "refs/envsmith/last"
 _QUICK_S = 120.0
-_SLOW_S = 3600.0
+SLOW_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Said:
+class Said:
     """What one call of git gave."""
 
     returncode: int
@@ -79,7 +79,7 @@ def version() -> str:
     Raises:
         HostError: `git-missing`.
     """
-    return _git(None, "version").out.decode().split()[2]
+    return call(None, "version").out.decode().split()[2]
 
 
 def mirror(source: str | Path, commit: str, dest: Path) -> None:
@@ -91,35 +91,35 @@ def mirror(source: str | Path, commit: str, dest: Path) -> None:
         InputError: `commit-abbreviated`.
         SupplyError: `source-unreachable` or `commit-missing`.
     """
-    _check_commit(commit)
+    check_commit(commit)
     if holds(dest, commit):
         return
     local = Path(source).exists()
     url = str(Path(source).resolve()) if local else str(source)
     if not (dest / "HEAD").is_file():
-        _ok(_git(None, "init", "--quiet", "--bare", "--template=", str(dest)), "init")
-    ref = _ref(commit)
-    exact = _git(dest, "fetch", "--quiet", "--no-tags", "--depth=1", "--", url, f"{commit}:{ref}", timeout_s=_SLOW_S)
+        succeeded(call(None, "init", "--quiet", "--bare", "--template=", str(dest)), "init")
+    ref = ref_of(commit)
+    exact = call(dest, "fetch", "--quiet", "--no-tags", "--depth=1", "--", url, f"{commit}:{ref}", timeout_s=SLOW_S)
     if exact.returncode == 0:
         return
     # Old servers serve only what a ref names; bundles have no depth.
-    _reachable(url)
+    require_reachable(url)
     kinds = ("*",) if local else ("heads/*", "tags/*")
     refs = [f"+refs/{kind}:refs/source/{kind}" for kind in kinds]
-    _git(dest, "fetch", "--quiet", "--no-tags", "--update-shallow", "--", url, *refs, timeout_s=_SLOW_S)
-    if _git(dest, "cat-file", "-e", f"{commit}^{{commit}}").returncode != 0:
+    call(dest, "fetch", "--quiet", "--no-tags", "--update-shallow", "--", url, *refs, timeout_s=SLOW_S)
+    if call(dest, "cat-file", "-e", f"{commit}^{{commit}}").returncode != 0:
         shown = without_secrets(url)
         message = f"`{shown}` does not have commit {commit}"
         hint = "a fork or a shallow clone may lack it; check the commit, or name another place with `--source`"
         raise SupplyError(Problem(code="commit-missing", message=message, where=shown, actual=exact.words, hint=hint))
-    _ok(_git(dest, "update-ref", ref, commit), "update-ref")
+    succeeded(call(dest, "update-ref", ref, commit), "update-ref")
 
 
 def holds(repository: Path, commit: str) -> bool:
     """Say whether a finished fetch brought a commit: its ref is the last thing a fetch writes."""
     if not (repository / "HEAD").is_file():
         return False
-    said = _git(repository, "rev-parse", "--quiet", "--verify", f"{_ref(commit)}^{{commit}}")
+    said = call(repository, "rev-parse", "--quiet", "--verify", f"{ref_of(commit)}^{{commit}}")
     return said.returncode == 0 and said.out.decode().strip() == commit
 
 
@@ -130,15 +130,15 @@ def export_commit(mirror_dir: Path, commit: str, dest: Path) -> None:
         InputError: `commit-abbreviated` or `work-exists`.
         SupplyError: `commit-missing` when the mirror does not hold the commit.
     """
-    _check_commit(commit)
+    check_commit(commit)
     if not holds(mirror_dir, commit):
         message = f"the mirror does not have commit {commit}"
         raise SupplyError(Problem(code="commit-missing", message=message, where=str(mirror_dir)))
     _new_repository(dest)
     source = str(mirror_dir.resolve())
-    fetched = _git(dest, "fetch", "--quiet", "--no-tags", "--depth=1", "--", source, _ref(commit), timeout_s=_SLOW_S)
-    _ok(fetched, "fetch")
-    _ok(_git(dest, "checkout", "--quiet", "--detach", commit, timeout_s=_SLOW_S), "checkout")
+    fetched = call(dest, "fetch", "--quiet", "--no-tags", "--depth=1", "--", source, ref_of(commit), timeout_s=SLOW_S)
+    succeeded(fetched, "fetch")
+    succeeded(call(dest, "checkout", "--quiet", "--detach", commit, timeout_s=SLOW_S), "checkout")
     (dest / ".git" / "FETCH_HEAD").unlink(missing_ok=True)
 
 
@@ -152,11 +152,11 @@ def export_tree(files: Path, dest: Path) -> str:
     """
     _new_repository(dest)
     shutil.copytree(files, dest, symlinks=True, dirs_exist_ok=True)
-    _ok(_git(dest, "add", "--all", "--force", "--", ".", timeout_s=_SLOW_S), "add")
-    commit = _commit(dest, _line(dest, "write-tree"), "import the source distribution\n", ())
-    _ok(_git(dest, "update-ref", "--no-deref", "HEAD", commit), "update-ref")
-    _ok(_git(dest, "checkout", "--quiet", "--detach", commit), "checkout")
-    _git(dest, "update-ref", "-d", "refs/heads/main")
+    succeeded(call(dest, "add", "--all", "--force", "--", ".", timeout_s=SLOW_S), "add")
+    commit = _commit(dest, only_line(dest, "write-tree"), "import the source distribution\n", ())
+    succeeded(call(dest, "update-ref", "--no-deref", "HEAD", commit), "update-ref")
+    succeeded(call(dest, "checkout", "--quiet", "--detach", commit), "checkout")
+    call(dest, "update-ref", "-d", "refs/heads/main")
     return commit
 
 
@@ -169,7 +169,7 @@ def apply_series(work: Path, patches: Sequence[tuple[str, bytes]]) -> str:
     Raises:
         InputError: `patch-did-not-apply` or `patch-already-applied`.
     """
-    head, tree = _line(work, "rev-parse", "HEAD"), _line(work, "write-tree")
+    head, tree = only_line(work, "rev-parse", "HEAD"), only_line(work, "write-tree")
     for name, data in patches:
         after = _apply(work, name, data, tree)
         head, tree = _commit(work, after, _message(name, data), ("-p", head)), after
@@ -177,16 +177,18 @@ def apply_series(work: Path, patches: Sequence[tuple[str, bytes]]) -> str:
         message = f"git's index holds the series but `{changed[0]}` on disk does not"
         raise InputError(Problem(code="patch-did-not-apply", message=message, where=str(work), expected=tree))
     if patches:
-        _ok(_git(work, "update-ref", f"refs/heads/{_WHO}", head), "update-ref")
-        _ok(_git(work, "symbolic-ref", "HEAD", f"refs/heads/{_WHO}"), "symbolic-ref")
+        succeeded(call(work, "update-ref", f"refs/heads/{_WHO}", head), "update-ref")
+        succeeded(call(work, "symbolic-ref", "HEAD", f"refs/heads/{_WHO}"), "symbolic-ref")
     return tree
 
 
 def tree_steps(work: Path, patches: int) -> tuple[str, ...]:
     """Return the tree ids along a series that `apply_series` applied, the one before the first patch first."""
     span = f"--max-count={patches + 1}"
-    listed = _ok(_git(work, "rev-list", "--first-parent", "--reverse", span, "HEAD"), "rev-list").out.decode().split()
-    return tuple(_line(work, "rev-parse", f"{commit}^{{tree}}") for commit in listed)
+    listed = (
+        succeeded(call(work, "rev-list", "--first-parent", "--reverse", span, "HEAD"), "rev-list").out.decode().split()
+    )
+    return tuple(only_line(work, "rev-parse", f"{commit}^{{tree}}") for commit in listed)
 
 
 def tracked(work: Path) -> tuple[str, ...]:
@@ -210,7 +212,7 @@ def touched(patches: Sequence[tuple[str, bytes]]) -> tuple[str, ...]:
         for name, data in patches:
             file = Path(scratch) / "patch"
             file.write_bytes(data)
-            said = _git(None, "apply", "--numstat", "-z", str(file), cwd=Path(scratch))
+            said = call(None, "apply", "--numstat", "-z", str(file), cwd=Path(scratch))
             if said.returncode != 0:
                 raise _refused(name, data, said)
             listing = said.out.decode("utf-8", "surrogateescape").split("\0")[:-1]
@@ -227,12 +229,12 @@ def copy_work(work: Path, dest: Path) -> str:
     Raises:
         InputError: `work-exists`.
     """
-    commit = _line(work, "rev-parse", "HEAD")
+    commit = only_line(work, "rev-parse", "HEAD")
     _new_repository(dest)
     wanted = ["--", str(work.resolve()), "HEAD:refs/heads/work"]
-    _ok(_git(dest, "fetch", "--quiet", "--no-tags", "--update-shallow", *wanted, timeout_s=_SLOW_S), "fetch")
-    _ok(_git(dest, "checkout", "--quiet", "work", timeout_s=_SLOW_S), "checkout")
-    _ok(_git(dest, "update-ref", BASE_REF, commit), "update-ref")
+    succeeded(call(dest, "fetch", "--quiet", "--no-tags", "--update-shallow", *wanted, timeout_s=SLOW_S), "fetch")
+    succeeded(call(dest, "checkout", "--quiet", "work", timeout_s=SLOW_S), "checkout")
+    succeeded(call(dest, "update-ref", BASE_REF, commit), "update-ref")
     (dest / ".git" / "FETCH_HEAD").unlink(missing_ok=True)
     return commit
 
@@ -245,25 +247,25 @@ def ignore(work: Path, paths: Sequence[str]) -> None:
 
 def note(work: Path, key: str, value: str) -> None:
     """Keep a fact about a work copy in its own settings."""
-    _ok(_git(work, "config", "--local", f"{_WHO}.{key}", value), "config")
+    succeeded(call(work, "config", "--local", f"{_WHO}.{key}", value), "config")
 
 
 def noted(work: Path, key: str) -> str | None:
     """Return what `note` kept."""
-    said = _git(work, "config", "--local", "--get", f"{_WHO}.{key}")
+    said = call(work, "config", "--local", "--get", f"{_WHO}.{key}")
     return said.out.decode().strip() if said.returncode == 0 else None
 
 
 def commit_of(work: Path, name: str) -> str | None:
     """Return the full id of the commit that a name stands for, or None."""
-    said = _git(work, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
+    said = call(work, "rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
     return said.out.decode().strip() if said.returncode == 0 else None
 
 
 def remember(work: Path, ref: str, tree: str, parent: str) -> None:
     """Let a ref name a commit of this tree; branch, index and files stay as they are."""
     commit = _commit(work, tree, "the files that the last patch was made from\n", ("-p", parent))
-    _ok(_git(work, "update-ref", ref, commit), "update-ref")
+    succeeded(call(work, "update-ref", ref, commit), "update-ref")
 
 
 def tree_of_files(work: Path, start: str) -> str:
@@ -273,9 +275,11 @@ def tree_of_files(work: Path, start: str) -> str:
     """
     with tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
         index = Path(scratch) / "index"
-        _ok(_git(work, "read-tree", start, index=index), "read-tree")
-        _ok(_git(work, "-c", "core.fileMode=false", "add", "--all", "--", ":/", index=index, timeout_s=_SLOW_S), "add")
-        return _ok(_git(work, "write-tree", index=index), "write-tree").out.decode().strip()
+        succeeded(call(work, "read-tree", start, index=index), "read-tree")
+        succeeded(
+            call(work, "-c", "core.fileMode=false", "add", "--all", "--", ":/", index=index, timeout_s=SLOW_S), "add"
+        )
+        return succeeded(call(work, "write-tree", index=index), "write-tree").out.decode().strip()
 
 
 def tree_with(work: Path, start: str, data: bytes) -> str | None:
@@ -283,21 +287,21 @@ def tree_with(work: Path, start: str, data: bytes) -> str | None:
     with tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
         index, file = Path(scratch) / "index", Path(scratch) / "patch"
         file.write_bytes(data)
-        _ok(_git(work, "read-tree", start, index=index), "read-tree")
-        if _git(work, "apply", "--cached", str(file), index=index).returncode != 0:
+        succeeded(call(work, "read-tree", start, index=index), "read-tree")
+        if call(work, "apply", "--cached", str(file), index=index).returncode != 0:
             return None
-        return _ok(_git(work, "write-tree", index=index), "write-tree").out.decode().strip()
+        return succeeded(call(work, "write-tree", index=index), "write-tree").out.decode().strip()
 
 
 def diff_between(work: Path, old: str, new: str, context: int) -> bytes:
     """Return the difference of two trees as a patch, renames written out."""
     options = ("-p", "--no-renames", "--no-ext-diff", "--no-textconv", f"--unified={context}")
-    return _ok(_git(work, "diff-tree", *options, old, new, timeout_s=_SLOW_S), "diff-tree").out
+    return succeeded(call(work, "diff-tree", *options, old, new, timeout_s=SLOW_S), "diff-tree").out
 
 
 def content(work: Path, tree: str, path: str) -> bytes | None:
     """Return a file of a tree, or None where it is not there."""
-    said = _git(work, "cat-file", "blob", f"{tree}:{path}")
+    said = call(work, "cat-file", "blob", f"{tree}:{path}")
     return said.out if said.returncode == 0 else None
 
 
@@ -307,11 +311,11 @@ def apply_what_applies(work: Path, data: bytes) -> str:
     with tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
         file = Path(scratch) / "patch"
         file.write_bytes(data)
-        said = _git(work, "apply", "--reject", "--verbose", str(file))
+        said = call(work, "apply", "--reject", "--verbose", str(file))
     for path in set(files_below(work)) - before:
         if path.endswith(".rej"):
             (work / path).unlink()
-    _ok(_git(work, "add", "--all", "--force", "--", ":/"), "add")
+    succeeded(call(work, "add", "--all", "--force", "--", ":/"), "add")
     return said.err
 
 
@@ -320,17 +324,17 @@ def reverse_applies(work: Path, data: bytes) -> bool:
     with tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
         file = Path(scratch) / "patch"
         file.write_bytes(data)
-        return _git(work, "apply", "--reverse", "--check", str(file)).returncode == 0
+        return call(work, "apply", "--reverse", "--check", str(file)).returncode == 0
 
 
 def index_tree(work: Path) -> str:
     """Return the tree id of a work copy's index."""
-    return _line(work, "write-tree")
+    return only_line(work, "write-tree")
 
 
 def tree_named(work: Path, commit: str) -> str:
     """Return the tree id of a commit."""
-    return _line(work, "rev-parse", f"{commit}^{{tree}}")
+    return only_line(work, "rev-parse", f"{commit}^{{tree}}")
 
 
 def changes_since(work: Path, tree: str) -> tuple[str, ...]:
@@ -340,7 +344,7 @@ def changes_since(work: Path, tree: str) -> tuple[str, ...]:
         StepError: `git-failed` when it is no work copy, or does not know the tree.
     """
     known = {entry.path for entry in _entries(work, tree)}
-    listed = _ok(_git(work, "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "ls-files").out
+    listed = succeeded(call(work, "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "ls-files").out
     there = (path for path in listed.decode("utf-8", "surrogateescape").split("\0") if path and path not in known)
     added = (p for p in there if "__pycache__" not in p.split("/") and (work / p).exists())
     return tuple(sorted({*diff_tree(work, tree), *added}))
@@ -353,7 +357,7 @@ def tree_id(work: Path) -> str:
         StepError: `git-failed` when it is not a work copy.
     """
     found = on_disk(work, _entries(work, "HEAD"))
-    return tree_id_of((entry for entry in found if entry is not None), _line(work, "rev-parse", "HEAD"))
+    return tree_id_of((entry for entry in found if entry is not None), only_line(work, "rev-parse", "HEAD"))
 
 
 def diff_tree(work: Path, tree: str) -> tuple[str, ...]:
@@ -364,7 +368,7 @@ def diff_tree(work: Path, tree: str) -> tuple[str, ...]:
         StepError: `git-failed` when the work copy does not know the tree.
     """
     entries = _entries(work, tree)
-    full = _line(work, "rev-parse", f"{tree}^{{tree}}")
+    full = only_line(work, "rev-parse", f"{tree}^{{tree}}")
     if tree_id_of(entries, full) != full:
         message = "the objects of the work copy do not add up to their tree id"
         raise IntegrityError(Problem(code="work-objects-damaged", message=message, where=str(work), expected=tree))
@@ -403,13 +407,13 @@ def _identity() -> tuple[tuple[str, str], ...]:
     return (("NAME", _WHO), ("EMAIL", _MAIL), ("DATE", _WHEN))
 
 
-def _git(
+def call(
     repository: Path | None,
     *args: str,
     timeout_s: float | None = None,
     cwd: Path | None = None,
     index: Path | None = None,
-) -> _Said:
+) -> Said:
     """Run git on a repository (bare or a work copy) or on none; a non-zero exit code is a value.
 
     GitPython adds the whole environment of this process to a child's, so `env -i` starts it afresh.
@@ -446,7 +450,7 @@ def _git(
         raise HostError(Problem(code="git-missing", message="`env` is not on PATH")) from error
     if err.startswith("Timeout: the command"):
         raise StepError(Problem(code="program-timeout", message=f"`git {args[0]}` did not end within {limit_s:.0f} s"))
-    return _Said(returncode=code, out=out, err=err)
+    return Said(returncode=code, out=out, err=err)
 
 
 def _named(repository: Path) -> list[str]:
@@ -460,7 +464,13 @@ def _named(repository: Path) -> list[str]:
     raise InputError(Problem(code="work-without-git", message=message, where=str(repository)))
 
 
-def _ok(said: _Said, what: str) -> _Said:
+def succeeded(said: Said, what: str) -> Said:
+    """Return what git said when it ended well.
+
+    Raises:
+        StepError: `git-failed`.
+        SupplyError: `disk-full`.
+    """
     if said.returncode != 0:
         if any(words in said.err for words in NO_ROOM):
             raise SupplyError(Problem(code="disk-full", message=f"there is no room: `git {what}` said {said.words}"))
@@ -468,23 +478,39 @@ def _ok(said: _Said, what: str) -> _Said:
     return said
 
 
-def _line(repository: Path, *args: str) -> str:
-    return _ok(_git(repository, *args), args[0]).out.decode().strip()
+def only_line(repository: Path, *args: str) -> str:
+    """Return the one line that git answers with.
+
+    Raises:
+        StepError: `git-failed`.
+    """
+    return succeeded(call(repository, *args), args[0]).out.decode().strip()
 
 
-def _check_commit(commit: str) -> None:
+def check_commit(commit: str) -> None:
+    """Refuse what is no full commit id.
+
+    Raises:
+        InputError: `commit-abbreviated`.
+    """
     if not COMMIT.fullmatch(commit):
         message = f"`{commit}` is not a full commit id"
         hint = "a short id or a branch can mean another tree tomorrow; write all 40 digits"
         raise InputError(Problem(code="commit-abbreviated", message=message, hint=hint))
 
 
-def _ref(commit: str) -> str:
+def ref_of(commit: str) -> str:
+    """Return the ref by which a mirror holds a commit."""
     return f"refs/envsmith/{commit}"
 
 
-def _reachable(url: str) -> None:
-    said = _git(None, "ls-remote", "--quiet", "--", url)
+def require_reachable(url: str) -> None:
+    """Refuse a source that does not answer.
+
+    Raises:
+        SupplyError: `source-unreachable`.
+    """
+    said = call(None, "ls-remote", "--quiet", "--", url)
     if said.returncode != 0:
         shown = without_secrets(url)
         message = f"`{shown}` cannot be read: {said.words}"
@@ -495,14 +521,14 @@ def _reachable(url: str) -> None:
 def _new_repository(dest: Path) -> None:
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise InputError(Problem(code="work-exists", message=f"`{dest}` is already there", where=str(dest)))
-    _ok(_git(None, "init", "--quiet", "--template=", str(dest.absolute())), "init")
+    succeeded(call(None, "init", "--quiet", "--template=", str(dest.absolute())), "init")
     info = dest / ".git" / "info"
     info.mkdir(exist_ok=True)
     (info / "attributes").write_text(_ATTRIBUTES)
 
 
 def _commit(work: Path, tree: str, message: str, parents: Sequence[str]) -> str:
-    return _line(work, "commit-tree", tree, *parents, "-m", message)
+    return only_line(work, "commit-tree", tree, *parents, "-m", message)
 
 
 def _message(name: str, data: bytes) -> str:
@@ -514,14 +540,14 @@ def _apply(work: Path, name: str, data: bytes, tree: str) -> str:
     with tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
         file = Path(scratch) / "patch"
         file.write_bytes(data)
-        said = _git(work, "apply", "--check", "--index", str(file))
+        said = call(work, "apply", "--check", "--index", str(file))
         if said.returncode != 0:
-            reverse = _git(work, "apply", "--reverse", "--check", "--index", str(file))
+            reverse = call(work, "apply", "--reverse", "--check", "--index", str(file))
             raise _refused(name, data, said, applied=reverse.returncode == 0)
-        said = _git(work, "apply", "--index", str(file))
+        said = call(work, "apply", "--index", str(file))
         if said.returncode != 0:
             raise _refused(name, data, said)
-    after = _line(work, "write-tree")
+    after = only_line(work, "write-tree")
     if after == tree:
         message = f"`{name}` left the tree unchanged, though git said that it applied"
         raise InputError(Problem(code="patch-did-not-apply", message=message, where=name, actual=tree))
@@ -534,7 +560,7 @@ def _sources(data: bytes) -> Iterator[str]:
     yield from (match[1] for match in re.finditer(r"^(?:rename|copy) from (.+)$", text, re.MULTILINE))
 
 
-def _refused(name: str, data: bytes, said: _Said, applied: bool = False) -> InputError:
+def _refused(name: str, data: bytes, said: Said, applied: bool = False) -> InputError:
     """Say in our words why git refused a patch, with the line of the hunk it named."""
     where = name
     if match := re.search(r"^error: patch failed: (.+):(\d+)$", said.err, re.MULTILINE):
@@ -561,4 +587,4 @@ def _hunk_line(data: bytes, path: str, start: str) -> int:
 
 
 def _entries(work: Path, tree: str) -> tuple[Entry, ...]:
-    return parse_listing(_ok(_git(work, "ls-tree", "-r", "-z", "--full-tree", tree), "ls-tree").out)
+    return parse_listing(succeeded(call(work, "ls-tree", "-r", "-z", "--full-tree", tree), "ls-tree").out)

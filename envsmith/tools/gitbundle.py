@@ -17,15 +17,15 @@ from pathlib import Path
 from envsmith.errors import IntegrityError, Problem, SupplyError
 from envsmith.tools.files import CHUNK, filesystem, fsync_folder, temporary_beside
 from envsmith.tools.git import (
-    _SLOW_S,
-    _check_commit,
-    _git,
-    _line,
-    _ok,
-    _reachable,
-    _ref,
-    _Said,
+    SLOW_S,
+    Said,
+    call,
+    check_commit,
     holds,
+    only_line,
+    ref_of,
+    require_reachable,
+    succeeded,
     tree_named,
 )
 from envsmith.tools.process import NO_ROOM, without_secrets
@@ -77,7 +77,7 @@ def mirror_history(source: str | Path, commit: str, dest: Path) -> None:
         InputError: `commit-abbreviated`.
         SupplyError: `source-unreachable`, `commit-missing`, `source-shallow`, `source-objects-missing`.
     """
-    _check_commit(commit)
+    check_commit(commit)
     if holds(dest, commit):
         return
     local = Path(source).exists()
@@ -85,17 +85,17 @@ def mirror_history(source: str | Path, commit: str, dest: Path) -> None:
     if Path(url).is_dir():
         _require_objects(Path(url), commit)
     if not (dest / "HEAD").is_file():
-        _ok(_git(None, "init", "--quiet", "--bare", "--template=", str(dest)), "init")
-    exact = _fetch(dest, url, f"{commit}:{_ref(commit)}")
+        succeeded(call(None, "init", "--quiet", "--bare", "--template=", str(dest)), "init")
+    exact = _fetch(dest, url, f"{commit}:{ref_of(commit)}")
     if holds(dest, commit):
         return
     _refuse_parts(url, commit, exact)
     # Old servers serve only what a ref names.
-    _reachable(url)
+    require_reachable(url)
     kinds = ("*",) if local else ("heads/*", "tags/*")
     named = _fetch(dest, url, *(f"+refs/{kind}:refs/source/{kind}" for kind in kinds))
     if _reach(dest, commit).returncode == 0:
-        _ok(_git(dest, "update-ref", _ref(commit), commit), "update-ref")
+        succeeded(call(dest, "update-ref", ref_of(commit), commit), "update-ref")
     if not holds(dest, commit):
         _refuse_parts(url, commit, named)
         raise _commit_missing(url, commit, exact.words)
@@ -111,7 +111,7 @@ def write_bundle(repository: Path, commit: str, out: Path) -> None:
         SupplyError: `commit-missing`, `source-shallow`, `source-objects-missing`, `disk-full`.
         StepError: `git-failed`.
     """
-    _check_commit(commit)
+    check_commit(commit)
     with filesystem(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".envsmith-", dir=out.parent) as folder:
@@ -144,11 +144,11 @@ def prove_bundle(bundle: Path, commit: str, tree: str, work: Path) -> None:
         raise _broken(bundle, "names another commit than the locked one", expected=commit, actual=shown)
     clone = (work / "clone").absolute()
     place = str(bundle.absolute())
-    made = _git(None, "clone", "--quiet", "--no-checkout", "--template=", "--", place, str(clone), timeout_s=_SLOW_S)
+    made = call(None, "clone", "--quiet", "--no-checkout", "--template=", "--", place, str(clone), timeout_s=SLOW_S)
     _require(bundle, made, "cannot be cloned")
-    checked = _git(clone, "fsck", "--connectivity-only", "--no-dangling", "--no-progress", timeout_s=_SLOW_S)
+    checked = call(clone, "fsck", "--connectivity-only", "--no-dangling", "--no-progress", timeout_s=SLOW_S)
     _require(bundle, checked, "lacks a part of its history")
-    if (head := _line(clone, "rev-parse", "HEAD")) != commit:
+    if (head := only_line(clone, "rev-parse", "HEAD")) != commit:
         raise _broken(bundle, "gives a clone of another commit", expected=commit, actual=head)
     if (found := tree_named(clone, commit)) != tree:
         raise _broken(bundle, "holds another tree than the locked one", expected=tree, actual=found)
@@ -181,10 +181,10 @@ def bundle_head(bundle: Path) -> Mapping[str, str]:
     return refs
 
 
-def _fetch(dest: Path, url: str, *refs: str) -> _Said:
+def _fetch(dest: Path, url: str, *refs: str) -> Said:
     """Fetch without a depth; git writes no ref whose history did not come whole, and `dest` stays no shallow one."""
-    said = _git(dest, "fetch", "--quiet", "--no-tags", "--", url, *refs, timeout_s=_SLOW_S)
-    return _ok(said, "fetch") if any(words in said.err for words in NO_ROOM) else said
+    said = call(dest, "fetch", "--quiet", "--no-tags", "--", url, *refs, timeout_s=SLOW_S)
+    return succeeded(said, "fetch") if any(words in said.err for words in NO_ROOM) else said
 
 
 def _require_objects(source: Path, commit: str) -> None:
@@ -194,9 +194,9 @@ def _require_objects(source: Path, commit: str) -> None:
     set to 0. That every git refuses is not relied on.
     """
     pattern = r"^(remote\..*\.(promisor|partialclonefilter)|extensions\.partialclone)$"
-    if _git(None, "config", "--get-regexp", pattern, cwd=source).returncode != 0:
+    if call(None, "config", "--get-regexp", pattern, cwd=source).returncode != 0:
         return
-    listed = _git(None, "rev-list", "--objects", "--missing=print", commit, "--", cwd=source, timeout_s=_SLOW_S)
+    listed = call(None, "rev-list", "--objects", "--missing=print", commit, "--", cwd=source, timeout_s=SLOW_S)
     missing = [line[1:].decode() for line in listed.out.splitlines() if line.startswith(b"?")]
     if listed.returncode != 0 or commit in missing:
         raise _commit_missing(str(source), commit, listed.words)
@@ -210,32 +210,32 @@ def _commit_alone(repository: Path, commit: str, path: Path) -> Path:
     Refs, settings, grafts and the shallow boundary of the repository stay behind: tags, for one, change the order in
     which git writes objects.
     """
-    _ok(_git(None, "init", "--quiet", "--bare", "--template=", str(path)), "init")
-    objects = _line(repository, "rev-parse", "--git-path", "objects")
+    succeeded(call(None, "init", "--quiet", "--bare", "--template=", str(path)), "init")
+    objects = only_line(repository, "rev-parse", "--git-path", "objects")
     (path / "objects" / "info").mkdir(exist_ok=True)
     (path / "objects" / "info" / "alternates").write_text(f"{objects}\n")
-    if (named := _git(path, "update-ref", BUNDLE_REF, commit)).returncode != 0:
+    if (named := call(path, "update-ref", BUNDLE_REF, commit)).returncode != 0:
         raise _commit_missing(str(repository), commit, named.words)
     reached = _reach(path, commit)
     if reached.returncode != 0:
         _refuse_parts(str(repository), commit, reached)
-    _ok(reached, "rev-list")
+    succeeded(reached, "rev-list")
     return path
 
 
 def _packed(repository: Path, base: Path) -> Path:
     """Pack everything that a repository reaches, and return the pack; git writes it itself, not through our memory."""
     settings = [part for setting in _PACK_SETTINGS for part in ("-c", setting)]
-    said = _git(repository, *settings, "pack-objects", *_PACK_OPTIONS, str(base), timeout_s=_SLOW_S)
-    return base.with_name(f"{base.name}-{_ok(said, 'pack-objects').out.decode().strip()}.pack")
+    said = call(repository, *settings, "pack-objects", *_PACK_OPTIONS, str(base), timeout_s=SLOW_S)
+    return base.with_name(f"{base.name}-{succeeded(said, 'pack-objects').out.decode().strip()}.pack")
 
 
-def _reach(repository: Path, commit: str) -> _Said:
+def _reach(repository: Path, commit: str) -> Said:
     """Walk everything that a commit reaches; git fails where something is not there."""
-    return _git(repository, "rev-list", "--objects", "--quiet", commit, "--", timeout_s=_SLOW_S)
+    return call(repository, "rev-list", "--objects", "--quiet", commit, "--", timeout_s=SLOW_S)
 
 
-def _refuse_parts(url: str, commit: str, said: _Said) -> None:
+def _refuse_parts(url: str, commit: str, said: Said) -> None:
     if any(words in said.err for words in _ENDS_EARLY):
         shown = without_secrets(url)
         message = f"`{shown}` has commit {commit} without its whole history"
@@ -247,7 +247,7 @@ def _refuse_parts(url: str, commit: str, said: _Said) -> None:
         raise _holes(url, commit, _reason(said))
 
 
-def _reason(said: _Said) -> str:
+def _reason(said: Said) -> str:
     """The first line of what git said: a refused ref is a warning, after which git ends well."""
     return without_secrets(said.err.strip().splitlines()[0])
 
@@ -266,10 +266,10 @@ def _commit_missing(url: str, commit: str, actual: str) -> SupplyError:
     return SupplyError(Problem(code="commit-missing", message=message, where=shown, actual=actual, hint=hint))
 
 
-def _require(bundle: Path, said: _Said, words: str) -> None:
+def _require(bundle: Path, said: Said, words: str) -> None:
     if said.returncode != 0:
         if any(room in said.err for room in NO_ROOM):
-            _ok(said, "clone")
+            succeeded(said, "clone")
         raise _broken(bundle, words, actual=said.words)
 
 

@@ -1,4 +1,4 @@
-"""The bundles of tests/support/bundles.py as fixtures: made once for all modules and workers of a run."""
+"""The bundles of tests.support.bundlekit.py as fixtures: made once for all modules and workers of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bundles import Kit, Site
+from tests.support.bundlekit import Kit, Site
 
 
 @pytest.fixture

@@ -11,28 +11,18 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from envsmith import bundle as form
-from tests.e2e.bundle_fixtures import kit, site  # noqa: F401
-from tests.support.bundles import PAIR, Bundle, Kit, Site, Tampered, make_key, signers
-from tests.support.project import PYTHON, envsmith
+from envsmith.tools.files import sha256_file as sha256
+from tests.support.bundlekit import PAIR, Bundle, Kit, Site, Tampered, make_key, signers
+from tests.support.project import PYTHON, Said, envsmith
 
+pytest_plugins = ("tests.e2e.bundle_fixtures",)
 needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here to sign with")
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() if sys.version_info >= (3, 11) else _sha256(stream)
-
-
-def _sha256(stream) -> str:  # type: ignore[no-untyped-def]
-    digest = hashlib.sha256()
-    while chunk := stream.read(1 << 20):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def files_of(folder: Path) -> dict[str, str]:
@@ -193,7 +183,7 @@ def plant_begun_with_more(at: Path) -> Path:
 
 
 @pytest.mark.parametrize("plant", [plant_file, plant_other_tar, plant_folder, plant_tar_folder, plant_begun_with_more])
-def test_nothing_of_others_is_written_over(kit: Kit, tmp_path: Path, plant) -> None:  # type: ignore[no-untyped-def]
+def test_nothing_of_others_is_written_over(kit: Kit, tmp_path: Path, plant: Callable[[Path], Path]) -> None:
     target = plant(tmp_path)
     before = files_of(target) if target.is_dir() else {"": sha256(target)}
     said = offline(kit, "pair", "-o", target)
@@ -219,7 +209,7 @@ def test_what_cannot_be_wished_is_said_in_a_code_and_nothing_is_written(
     kit: Kit, tmp_path: Path, words: tuple[str, ...], code: str
 ) -> None:
     site = Site(tmp_path)
-    said = site.inside("bundle", kit.project.recipe, *words, env=offline_environ(kit))
+    said = site.inside("bundle", kit.project.recipe, *words, env=kit.offline)
     assert said.codes == [code], said.out
     assert said.code in (2, 3, 4)
     assert not list(tmp_path.glob("b*"))
@@ -250,7 +240,7 @@ def test_a_wrong_blob_in_a_begun_folder_is_replaced(kit: Kit, tmp_path: Path) ->
 def test_killed_at_random_instants_the_next_run_ends_with_the_same_bytes(kit: Kit, tmp_path: Path, name: str) -> None:
     out = tmp_path / name
     words = [sys.executable, "-m", "envsmith", "bundle", "demo", "--no-python", "--offline", "-o", str(out)]
-    environ = {**os.environ, **offline_environ(kit)}
+    environ = {**os.environ, **kit.offline}
     for delay in (0.4, 0.6, 0.8):
         child = subprocess.Popen(
             words,
@@ -301,7 +291,7 @@ def test_a_stale_lock_is_no_ground_for_a_bundle(kit: Kit, tmp_path: Path) -> Non
     recipe = folder / "stacks" / "demo.toml"
     recipe.write_text(recipe.read_text().replace('"rho==1.0"', '"rho==1.1"'))
     for word in ("--locked", "--offline"):
-        said = envsmith("bundle", recipe, "-o", tmp_path / "b", word, "--json", cwd=tmp_path, env=offline_environ(kit))
+        said = envsmith("bundle", recipe, "-o", tmp_path / "b", word, "--json", cwd=tmp_path, env=kit.offline)
         assert (said.code, said.codes) == (1, ["lock-stale"])
     assert not (tmp_path / "b").exists()
 
@@ -410,7 +400,7 @@ def version_of(kit: Kit, tmp_path: Path, version: str) -> Path:
     (folder / "stacks" / "pair.toml").write_text(PAIR.format(python=PYTHON, version=f'version = "{version}"'))
     said = envsmith(
         "bundle", folder / "stacks" / "pair.toml", "-o", folder / "b", "--no-python", "--json", "--offline",
-        cwd=tmp_path, env=offline_environ(kit),
+        cwd=tmp_path, env=kit.offline,
     )  # fmt: skip
     assert said.code == 0, said.out
     return folder / "b"
@@ -452,10 +442,5 @@ def test_diff_names_what_changed_and_says_when_two_are_one(kit: Kit) -> None:
     assert "wheels/gamma-0.3-py3-none-any.whl" not in changes
 
 
-def offline_environ(kit: Kit) -> dict[str, str]:
-    _ = kit.lean, kit.pair  # what they need is in the store now
-    return {"ENVSMITH_HOME": str(kit.store), "ENVSMITH_INDEX": "http://127.0.0.1:9/simple"}
-
-
-def offline(kit: Kit, stack: str, *words: str | Path, json: bool = True):  # type: ignore[no-untyped-def]
-    return kit.project.run("bundle", stack, "--no-python", "--offline", *words, env=offline_environ(kit), json=json)
+def offline(kit: Kit, stack: str, *words: str | Path, json: bool = True) -> Said:
+    return kit.project.run("bundle", stack, "--no-python", "--offline", *words, env=kit.offline, json=json)

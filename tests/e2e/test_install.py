@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from envsmith.receipt import VARIABLE
-from tests.e2e.bundle_fixtures import kit, site  # noqa: F401
-from tests.support.bundles import Kit, Site, Tampered
+from tests.support.bundlekit import Kit, Site, Tampered
 from tests.support.project import Project, Said, envsmith
+
+pytest_plugins = ("tests.e2e.bundle_fixtures",)
 
 
 def no_network() -> list[str]:

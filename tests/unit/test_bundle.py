@@ -480,18 +480,17 @@ def test_a_delta_says_from_what_to_what(key: str, value: str | None) -> None:
 # --- whole files ---
 
 
-@pytest.mark.parametrize("read", [parse_manifest, parse_index, parse_config])
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"", b"\0", b"{", b"[]", b'"x"', b"5", b"null", b"[1,2]", b"\xff\xfe{\0}\0", b'{"a":NaN}', b'{"a":1,"a":1}',
-        b"[" * 100_000, b'{"a":' * 30 + b"1" + b"}" * 30, b'{"a":' * 900 + b"1" + b"}" * 900, b"9" * 5000,
-        b"{" + b" " * LARGEST_MANIFEST + b"}", b"x" * (5 << 20), b'{"a":"\\ud800"}', b'\xef\xbb\xbf{"a":1}',
-    ],
-    ids=lambda data: ascii(data[:12]) + str(len(data)),
+NONSENSE = (
+    b"", b"\0", b"{", b"[]", b'"x"', b"5", b"null", b"[1,2]", b"\xff\xfe{\0}\0", b'{"a":NaN}', b'{"a":1,"a":1}',
+    b"[" * 100_000, b'{"a":' * 30 + b"1" + b"}" * 30, b'{"a":' * 900 + b"1" + b"}" * 900, b"9" * 5000,
+    b"{" + b" " * LARGEST_MANIFEST + b"}", b"x" * (5 << 20), b'{"a":"\\ud800"}', b'\xef\xbb\xbf{"a":1}',
 )  # fmt: skip
-def test_what_is_no_json_object_of_sane_size_and_depth_is_refused(read: Any, data: bytes) -> None:
-    assert len(refused(data, read)) == 1
+
+
+@pytest.mark.parametrize("read", [parse_manifest, parse_index, parse_config])
+def test_what_is_no_json_object_of_sane_size_and_depth_is_refused(read: Any) -> None:
+    for data in NONSENSE:
+        assert len(refused(data, read)) == 1
 
 
 def test_every_fault_is_named_at_once() -> None:
