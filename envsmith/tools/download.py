@@ -19,9 +19,10 @@ from envsmith.errors import EnvsmithError, InputError, IntegrityError, Problem, 
 from envsmith.tools.files import disk_full, free_bytes
 from envsmith.tools.index import Item, Location, Search, Supply, candidates, digest_differs, index_urls
 from envsmith.tools.part import Part
+from envsmith.tools.patience import Temporary
 from envsmith.tools.progress import Progress
 from envsmith.tools.store import Store
-from envsmith.tools.transport import SourceError, Temporary, Transport, refused, without_secrets
+from envsmith.tools.transport import SourceError, Transport, refused, without_secrets
 
 _SHOWN = 20
 _CHUNK = 1 << 17

@@ -22,11 +22,12 @@ from packaging.utils import canonicalize_name
 
 from envsmith.errors import EnvsmithError, InputError, IntegrityError, Problem, StepError, SupplyError
 from envsmith.tools.files import filesystem, sha256_file
+from envsmith.tools.patience import Temporary
 from envsmith.tools.process import run, scrubbed
 from envsmith.tools.remote_file import RemoteFile
 from envsmith.tools.simple import Listed, parse_html, parse_json
 from envsmith.tools.store import Store
-from envsmith.tools.transport import Auth, SourceError, Temporary, Transport, refused, same_origin, split_auth
+from envsmith.tools.transport import Auth, SourceError, Transport, refused, same_origin, split_auth
 from envsmith.tools.transport import without_secrets as without_secrets
 from envsmith.tools.uv import uv_binary
 

@@ -15,11 +15,11 @@ import requests
 from envsmith.errors import IntegrityError, SupplyError
 from envsmith.tools.files import disk_full, filesystem, free_bytes
 from envsmith.tools.part import Part
+from envsmith.tools.patience import Temporary
 from envsmith.tools.registry_push import absent, differs
 from envsmith.tools.registry_session import RegistrySession, page_hint
 from envsmith.tools.registry_work import Work
 from envsmith.tools.store import Store
-from envsmith.tools.transport import Temporary
 
 _CHUNK = 1 << 18
 _WRONG = "what came was thrown away; the registry, or something between, changed it: ask whoever runs it"

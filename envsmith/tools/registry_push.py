@@ -17,9 +17,9 @@ import requests
 
 from envsmith.errors import EnvsmithError, IntegrityError, Problem, SupplyError
 from envsmith.tools.files import chunks, filesystem
+from envsmith.tools.patience import Temporary
 from envsmith.tools.registry_session import RegistrySession
 from envsmith.tools.registry_work import Stopped, Work
-from envsmith.tools.transport import Temporary
 
 _SHOWN = 20
 _BINARY = {"Content-Type": "application/octet-stream"}

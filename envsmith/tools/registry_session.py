@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +14,10 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from envsmith.errors import Problem, SupplyError
+from envsmith.tools.patience import Patient, Temporary
 from envsmith.tools.registry_auth import Keyring, Login, TokenQuestion, unauthorized
 from envsmith.tools.transport import (
     _LATER,
-    _LONGEST_PAUSE_S,
-    Temporary,
     _retry_after,
     _translated,
     refuse_downgrade,
@@ -39,7 +37,7 @@ _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 _NOT_TLS = ("wrong_version_number", "wrong version number", "http_request", "record layer failure", "packet_length")
 
 
-class RegistrySession:
+class RegistrySession(Patient):
     """Connections to one registry for many threads. Use it as a context manager, so that they are closed."""
 
     def __init__(
@@ -59,7 +57,8 @@ class RegistrySession:
             SupplyError: `file-missing` when a variable names certificates that are not there.
         """
         self.site = site
-        self._timeout_s, self._attempts, self._backoff_s, self._sleep = timeout_s, attempts, backoff_s, sleep
+        super().__init__(attempts=attempts, backoff_s=backoff_s, sleep=sleep)
+        self._timeout_s = timeout_s
         self._keys = Keyring(site, find, self._get_token)
         self._verify = _certificates(environ)
         self._session = requests.Session()
@@ -105,36 +104,14 @@ class RegistrySession:
             yield response
             _drain(response)
 
-    def retrying(self, url: str, action: Callable[[], T]) -> T:
-        """Call `action` until it raises no Temporary, or often enough.
-
-        Raises:
-            SupplyError: `registry-unreachable`.
-        """
-        failures = 0
-        while True:
-            try:
-                return action()
-            except Temporary as failure:
-                failures += 1
-                self.pause(url, failure, failures)
-
-    def pause(self, url: str, failure: Temporary, failures: int) -> None:
-        """Wait longer after every failure in a row.
-
-        Raises:
-            SupplyError: `registry-unreachable` when that was the last attempt.
-        """
-        if failures >= self._attempts:
-            shown = self.site if failure.connecting else without_secrets(url)
-            message = f"`{shown}` could not be reached: {failure} ({self._attempts} attempts)"
-            hint = "check network and proxy variables and run it again: what has arrived is kept"
-            if failure.connecting and self.site.startswith("https:"):
-                hint = "check host, port and proxy variables; a registry without TLS needs --plain-http"
-            problem = Problem(code="registry-unreachable", message=message, where=shown, hint=hint)
-            raise SupplyError(problem) from failure
-        delay = self._backoff_s * 2 ** (failures - 1) * random.uniform(0.5, 1.5)
-        self._sleep(min(max(delay, failure.after_s), _LONGEST_PAUSE_S))
+    def give_up(self, url: str, failure: Temporary) -> SupplyError:
+        """State that the registry does not answer."""
+        shown = self.site if failure.connecting else without_secrets(url)
+        message = f"`{shown}` could not be reached: {failure} ({self.attempts} attempts)"
+        hint = "check network and proxy variables and run it again: what has arrived is kept"
+        if failure.connecting and self.site.startswith("https:"):
+            hint = "check host, port and proxy variables; a registry without TLS needs --plain-http"
+        return SupplyError(Problem(code="registry-unreachable", message=message, where=shown, hint=hint))
 
     def location(self, response: requests.Response) -> str:
         """Return where an answer points to.

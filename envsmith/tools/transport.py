@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +19,10 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from envsmith.errors import InputError, Problem, SupplyError
+from envsmith.tools.patience import Patient, Temporary
 
 Auth = tuple[str, str]
 T = TypeVar("T")
-_LONGEST_PAUSE_S = 30.0
 #: Answers by which a server says "later". Every other 4xx is final.
 _LATER = (408, 429)
 
@@ -32,17 +31,7 @@ class SourceError(SupplyError):
     """The place asked cannot give the file; another place may."""
 
 
-class Temporary(Exception):
-    """A failure that may pass by itself."""
-
-    def __init__(self, said: str, *, connecting: bool = False, after_s: float = 0.0) -> None:
-        super().__init__(said)
-        self.connecting = connecting
-        """No connection came about: the host itself is in doubt, not one file of it."""
-        self.after_s = after_s
-
-
-class Transport:
+class Transport(Patient):
     """A session for many threads. Use it as a context manager, so that its connections are closed."""
 
     def __init__(
@@ -54,10 +43,8 @@ class Transport:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`timeout_s` is the longest silence; `sleep` may raise to end a wait early."""
-        self.attempts = attempts
+        super().__init__(attempts=attempts, backoff_s=backoff_s, sleep=sleep)
         self._timeout_s = timeout_s
-        self._backoff_s = backoff_s
-        self._sleep = sleep
         self._dead: dict[str, Problem] = {}
         self._gate = threading.Lock()
         self._session = _Session()
@@ -96,28 +83,7 @@ class Transport:
                     raise Temporary(f"answered {response.status_code}", after_s=_retry_after(response))
                 yield response
 
-    def retrying(self, url: str, action: Callable[[], T]) -> T:
-        """Call `action` until it raises no Temporary, or often enough."""
-        failures = 0
-        while True:
-            try:
-                return action()
-            except Temporary as failure:
-                failures += 1
-                self.pause(url, failure, failures)
-
-    def pause(self, url: str, failure: Temporary, failures: int) -> None:
-        """Wait longer after every failure in a row.
-
-        Raises:
-            SourceError: `index-unreachable` when that was the last attempt.
-        """
-        if failures >= self.attempts:
-            raise SourceError(self._give_up(url, failure)) from failure
-        delay = self._backoff_s * 2 ** (failures - 1) * random.uniform(0.5, 1.5)
-        self._sleep(min(max(delay, failure.after_s), _LONGEST_PAUSE_S))
-
-    def _give_up(self, url: str, failure: Temporary) -> Problem:
+    def give_up(self, url: str, failure: Temporary) -> SourceError:
         """State the failure; a host that cannot even be connected to is not asked again by this transport."""
         shown = without_secrets(_origin(url) if failure.connecting else url)
         problem = Problem(
@@ -129,7 +95,7 @@ class Transport:
         if failure.connecting:
             with self._gate:
                 self._dead[_origin(url)] = problem
-        return problem
+        return SourceError(problem)
 
 
 class _Session(requests.Session):
