@@ -399,7 +399,7 @@ def _bundle_faults(manifest: Manifest) -> Iterable[str]:
         yield f"its annotation `{LOCKS}` names no lock"
     for env, sha256 in locks.items():
         layer = manifest.titled(f"stacks/pylock.{manifest.stack}-{env}.toml")
-        if layer is None or layer.sha256 != sha256 or layer.media_type != LOCK:
+        if layer is None or layer.sha256 != sha256:
             yield f"the lock of {said(env)} that it is signed for ({sha256[:80]}) is not the one that it holds"
     if len(manifest.of(LOCK)) != len(locks):
         yield "it holds other locks than its annotation names"

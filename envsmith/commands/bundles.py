@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,13 +19,14 @@ from envsmith.bundle import (
     SIGNATURES,
     Manifest,
     Tagged,
+    artifact_of,
     delta_tag,
     parse_config,
     parse_index,
     parse_manifest,
     signature_tag,
 )
-from envsmith.bundlecheck import Laid
+from envsmith.bundlecheck import LISTING_FILE, Laid
 from envsmith.commands.envs import shown, user_path
 from envsmith.commands.screen import Screen
 from envsmith.errors import InputError, IntegrityError, Problem
@@ -156,7 +158,10 @@ def open_bundle(layout: Layout, tag: str | None = None) -> Opened:
         InputError: `bundle-ambiguous`, `bundle-unknown`.
     """
     laid, data = _laid(layout)
-    bundle = _chosen([one for one in laid if one.manifest.artifact == BUNDLE], tag, layout.where)
+    bundles = [one for one in laid if one.manifest.artifact == BUNDLE]
+    if not bundles and LISTING_FILE in layout.others:
+        raise malformed("its index names no bundle", layout.where)
+    bundle = _chosen(bundles, tag, layout.where)
     own = bundle.manifest.config
     config: Mapping[str, Any] = {}
     if own.sha256 not in bundle.omitted:
@@ -166,20 +171,32 @@ def open_bundle(layout: Layout, tag: str | None = None) -> Opened:
 
 def _laid(layout: Layout) -> tuple[tuple[Laid, ...], Mapping[str, bytes]]:
     """Read every manifest of ours, with its bytes by digest."""
-    index = layout.root_file("index.json")
-    if index is None or layout.root_file("oci-layout") is None:
+    index, mark = layout.root_file("index.json"), layout.root_file("oci-layout")
+    if index is None or mark is None:
         hint = "a bundle holds `oci-layout`, `index.json` and `blobs/`; a copy that was broken off lacks some"
         raise IntegrityError(
             Problem(code="bundle-malformed", message="it has no `index.json`", where=layout.where, hint=hint)
         )
+    if not _is_layout(mark):
+        raise malformed("its `oci-layout` does not say that it is an image layout 1.0.0", layout.where)
     entries = parse_index(index, f"{layout.where}:index.json")
-    read = {entry.sha256: _manifest(layout, entry) for entry in entries if _is_ours(entry, layout)}
+    found = {entry.sha256: _manifest(layout, entry) for entry in entries if _is_ours(entry)}
+    read = {sha256: one for sha256, one in found.items() if one is not None}
     laid = tuple(
         Laid(entry=entry, manifest=read[entry.sha256][0], omitted=_omitted(layout, entry, entries, read))
         for entry in entries
         if entry.sha256 in read
     )
     return laid, {sha256: data for sha256, (_, data) in read.items()}
+
+
+def _is_layout(mark: bytes) -> bool:
+    """Whether a file `oci-layout` is one. Source: OCI image-spec v1.1, image-layout.md, read 2026-11-30."""
+    try:
+        content = json.loads(mark)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and content.get("imageLayoutVersion") == "1.0.0"
 
 
 def laid_in(folder: Path) -> tuple[Laid, ...]:
@@ -282,13 +299,16 @@ def require_trust(signed: tuple[Signed, ...], trusted: tuple[Signer, ...] | None
     )
 
 
-def _is_ours(entry: Tagged, layout: Layout) -> bool:
+def _is_ours(entry: Tagged) -> bool:
     """Whether an index entry may be a manifest of ours: movers may drop the artifact type from the index."""
     return entry.artifact in ("", BUNDLE, SIGNATURES, DELTAS)
 
 
-def _manifest(layout: Layout, entry: Tagged) -> tuple[Manifest, bytes]:
+def _manifest(layout: Layout, entry: Tagged) -> tuple[Manifest, bytes] | None:
+    """Read a manifest; None for one that is somebody else's, which only shows in itself where the index is silent."""
     data = read_small(layout, entry.sha256, entry.size, f"manifest of {entry.tag or 'no tag'}")
+    if not entry.artifact and not artifact_of(data):
+        return None
     return parse_manifest(data, f"{layout.where}:{entry.tag or entry.sha256[:12]}"), data
 
 

@@ -19,7 +19,7 @@ from envsmith.commands.unbundled import git_sources, unbundle
 from envsmith.commands.workspace import Workspace
 from envsmith.errors import IntegrityError, Problem, SupplyError
 from envsmith.tools.files import filesystem, free_bytes
-from envsmith.tools.layout import Layout, Spooled, copy_blob, root_files
+from envsmith.tools.layout import Layout, Spooled, copy_blob, malformed, read_small, root_files
 from envsmith.tools.progress import Progress
 from envsmith.tools.store import Store
 
@@ -48,6 +48,8 @@ def bring_in(opened: Opened, supplies: Supplies, bases: Iterable[Layout] = ()) -
     problems = list(judge_layout(opened.laid, layout.sizes, root_files(layout), layout.others, layout.where))
     if problems:
         raise IntegrityError(*problems)
+    for one in opened.signatures.manifest.blobs if opened.signatures else ():
+        read_small(layout, one.sha256, one.size, one.title or "config of the signatures")
     titles = {one.sha256: one.title or "config" for one in opened.manifest.blobs}
     here = [one for one in opened.manifest.blobs if one.sha256 not in opened.bundle.omitted]
     deltas = opened.deltas
@@ -56,12 +58,17 @@ def bring_in(opened: Opened, supplies: Supplies, bases: Iterable[Layout] = ()) -
     known = _copy_all(layout, [*here, *side], store, supplies.screen)
     absent = [one for one in opened.manifest.blobs if one.sha256 in opened.bundle.omitted]
     rebuilt = {_result(one): one for one in side}
+    stray = next((one.title for sha256, one in rebuilt.items() if sha256 not in titles), None)
+    if stray is not None:
+        raise malformed(f"the delta `{stray}` makes nothing of this bundle", layout.where)
     from_base = _from_bases([one for one in absent if one.sha256 not in rebuilt], opened, bases, store, supplies)
     for sha256, delta in rebuilt.items():
-        if not store.has(sha256):
+        if store.has(sha256):
+            store.verify(sha256)
+        else:
             supplies.screen.say(f"rebuild {titles[sha256].rpartition('/')[2]}")
             _rebuild(delta, opened, bases, supplies)
-    return Imported(copied=len(here) - known, known=known, rebuilt=len(rebuilt), from_base=from_base)
+    return Imported(copied=len(here) + len(side) - known, known=known, rebuilt=len(rebuilt), from_base=from_base)
 
 
 def _copy_all(layout: Layout, blobs: list[Descriptor], store: Store, progress: Progress) -> int:

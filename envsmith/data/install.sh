@@ -132,9 +132,16 @@ python=
 lock=
 pythons=
 mkdir -p "$root/.tools"
-choices=$root/.tools/.choices.$$
+# All work is done in a folder of our own, so that two runs at once do not meet; what a killed one left goes away.
+for old in "$root/.tools/.boot-$(uname -n)-"*; do
+    kill -0 "${old##*-}" 2>/dev/null || rm -rf "$old"
+done
+boot=$root/.tools/.boot-$(uname -n)-$$
+rm -rf "$boot"
+mkdir "$boot"
+trap 'rm -rf "$boot"' EXIT
+choices=$boot/choices
 titled "pylock.tools-*-$machine.toml" >"$choices"
-trap 'rm -f "$choices"' EXIT
 while IFS=$tab read -r digest title; do
     minor=${title#pylock.tools-}
     minor=${minor%-"$machine".toml}
@@ -148,12 +155,12 @@ while IFS=$tab read -r digest title; do
         if [ "$(cat "$place/.envsmith-archive" 2>/dev/null || :)" != "$sum" ]; then
             blob=$(proven "$sum" "python/$name") || exit $?
             mkdir -p "$root/.python"
-            rm -rf "$place" "$place.$$"
-            mkdir "$place.$$"
-            tar -xf "$blob" -C "$place.$$" --no-same-owner 2>/dev/null || tar -xf "$blob" -C "$place.$$" ||
+            mkdir "$boot/python"
+            tar -xf "$blob" -C "$boot/python" --no-same-owner 2>/dev/null || tar -xf "$blob" -C "$boot/python" ||
                 fail interpreter-not-unpacked 4 "the interpreter could not be unpacked to \`$place\`" "is the disk full?"
-            printf '%s\n' "$sum" >"$place.$$/.envsmith-archive"
-            mv "$place.$$" "$place"
+            printf '%s\n' "$sum" >"$boot/python/.envsmith-archive"
+            rm -rf "$place"
+            mv "$boot/python" "$place"
         fi
         found=$place/bin/python$minor
         is_python "$found" "$minor" || found=
@@ -171,41 +178,49 @@ hasher=$python
 # --- envsmith itself, from proven wheels ---
 
 tools=$root/.tools/$(printf '%.12s' "$manifest")
-if [ "$(cat "$tools/.complete" 2>/dev/null || :)" != "$python" ] || [ ! -x "$tools/bin/python" ]; then
+has_tools() {
+    [ "$(cat "$tools/.complete" 2>/dev/null || :)" = "$python" ] && [ -x "$tools/bin/python" ]
+}
+
+if ! has_tools; then
     printf 'put envsmith into %s\n' "$tools" >&2
-    rm -rf "$tools" "$tools.boot"
-    mkdir "$tools.boot"
     proven "$sum_of_lock" "$lock" >/dev/null
-    cp "$here/blobs/sha256/$sum_of_lock" "$tools.boot/$lock"
-    mkdir -p "$tools.boot/blobs/sha256"
+    cp "$here/blobs/sha256/$sum_of_lock" "$boot/$lock"
+    mkdir -p "$boot/blobs/sha256"
     sed -n 's/.*name = "\([^"]*\.whl\)", path = "blobs\/sha256\/\([0-9a-f]\{64\}\)".*/\2 \1/p' \
-        "$tools.boot/$lock" >"$tools.boot/wheels"
+        "$boot/$lock" >"$boot/wheels"
     while read -r digest name; do
         blob=$(proven "$digest" "wheels/$name") || exit $?
-        ln -s "$blob" "$tools.boot/blobs/sha256/$digest"
+        ln -s "$blob" "$boot/blobs/sha256/$digest"
         case $name in uv-*) uv_wheel=$blob ;; esac
-    done <"$tools.boot/wheels"
+    done <"$boot/wheels"
     # uv is taken out of its wheel; nothing else of it runs.
     "$python" -I -B -c 'import os, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as wheel:
     name = next(one for one in wheel.namelist() if one.endswith(".data/scripts/uv"))
     with open(sys.argv[2], "wb") as out:
         out.write(wheel.read(name))
-os.chmod(sys.argv[2], 0o755)' "$uv_wheel" "$tools.boot/uv"
+os.chmod(sys.argv[2], 0o755)' "$uv_wheel" "$boot/uv"
     uv() (
-        unset PYTHONPATH PYTHONHOME VIRTUAL_ENV UV_INDEX UV_DEFAULT_INDEX UV_FIND_LINKS UV_PROJECT_ENVIRONMENT
-        UV_CACHE_DIR=$tools.boot/cache UV_NO_CONFIG=1 UV_OFFLINE=1 UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy
-        HOME=${HOME:-$tools.boot}
+        for name in $(env | sed -n 's/^\(UV_[A-Za-z0-9_]*\)=.*/\1/p'); do unset "$name"; done
+        unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
+        UV_CACHE_DIR=$boot/cache UV_NO_CONFIG=1 UV_OFFLINE=1 UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy
+        HOME=${HOME:-$boot}
         export UV_CACHE_DIR UV_NO_CONFIG UV_OFFLINE UV_PYTHON_DOWNLOADS UV_LINK_MODE HOME
-        exec "$tools.boot/uv" --quiet "$@"
+        exec "$boot/uv" --quiet "$@"
     )
     # The links lead to blobs under their digests: uv compares size and sha256 of each with the lock.
-    uv venv --python "$python" --no-project "$tools" &&
-        (cd "$tools.boot" && uv pip sync --preview-features pylock --no-index --python "$tools/bin/python" "$lock") ||
+    uv venv --relocatable --python "$python" --no-project "$boot/env" &&
+        (cd "$boot" && uv pip sync --preview-features pylock --no-index --python "$boot/env/bin/python" "$lock") ||
         fail tools-not-installed 6 "envsmith could not be put into \`$tools\`" "what uv said stands above"
-    rm -rf "$tools.boot"
-    printf '%s\n' "$python" >"$tools/.complete"
+    printf '%s\n' "$python" >"$boot/env/.complete"
+    # One that another run has put there meanwhile is in use, and as good.
+    if ! has_tools; then
+        rm -rf "$tools"
+        mv "$boot/env" "$tools"
+    fi
 fi
+rm -rf "$boot"
 
 # --- the install itself ---
 

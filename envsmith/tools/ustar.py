@@ -66,7 +66,7 @@ class ArchiveReader:
         """
         long: dict[str, str] = {}
         while True:
-            block = self._read(BLOCK, "in the middle of a header")
+            block = self._read(BLOCK, "early, before the mark at its end")
             if not any(block):
                 self._expect_end(bool(long))
                 return
@@ -119,7 +119,7 @@ class ArchiveReader:
             data += piece
         self._position += len(data)
         if len(data) < count:
-            raise ArchiveError(f"it ends early, {place if data else 'before the mark at its end'}")
+            raise ArchiveError(f"it ends {place}")
         return data
 
     def _go_to(self, position: int, name: str) -> None:
@@ -225,7 +225,7 @@ def _number(field: bytes) -> int:
 
 
 def _decimal(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text):
+    if not re.fullmatch(r"[0-9]{1,20}", text):
         raise ArchiveError("it holds a damaged number")
     return int(text)
 

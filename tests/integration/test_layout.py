@@ -140,7 +140,9 @@ def test_what_skopeo_copies_is_read(made: Path, tmp_path: Path, store: Store) ->
     path = tmp_path / "s.tar"
     argv = ["skopeo", "--insecure-policy", "copy", "--quiet", f"oci:{made / 'x'}:a100-3", f"oci-archive:{path}:t"]
     subprocess.run(argv, check=True, timeout=120, env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)})
-    for layout in (open_layout(path, "x"), spool(path.open("rb", buffering=0), store, "stdin")):
+    with path.open("rb") as stream:
+        piped = spool(stream, store, "stdin")
+    for layout in (open_layout(path, "x"), piped):
         assert dict(layout.sizes) == SIZES
         assert set(layout.others) == {"oci-layout", "index.json"}
         assert read_small(layout, TORCH, SIZES[TORCH], "torch") == BLOBS[TORCH]
@@ -452,6 +454,19 @@ def test_a_bad_extended_header_is_refused(
     refused(tmp_path, store, extended(kind, data, size))
 
 
+@pytest.mark.parametrize("kind", [b"x", b"g", b"L"])
+def test_an_extended_header_is_never_read_whole_when_it_is_long(tmp_path: Path, store: Store, kind: bytes) -> None:
+    sound = b"70000 comment=" + b"x" * (70_000 - 15) + b"\n"
+    assert f"it holds an extended header of {len(sound)} bytes" in refused(tmp_path, store, extended(kind, sound))
+    assert "it holds an extended header of" in refused(tmp_path, store, extended(kind, b"", 6 << 30))
+
+
+def test_an_extended_header_before_nothing_is_refused(tmp_path: Path, store: Store) -> None:
+    data = extended(b"x", b"10 path=x\n")
+    cut = data[:1024] + bytes(1024)
+    assert "the mark at its end is damaged" in refused(tmp_path, store, cut)
+
+
 def test_extended_headers_with_nothing_but_times_are_passed_over(tmp_path: Path) -> None:
     for kind in (b"x", b"g"):
         path = written(tmp_path / "x.tar", extended(kind, b"20 mtime=1700000000\n19 comment=whatever\n"[:20]))
@@ -487,7 +502,7 @@ def test_more_at_the_root_than_any_bundle_has_is_refused(tmp_path: Path, store: 
     code, said = problem_of(lambda: spool(io.BytesIO(data), store, "stdin"))
     assert (code, "files at its root" in said) == ("bundle-malformed", True)
     layout = open_layout(written(tmp_path / "x.tar", data), "x")
-    assert problem_of(lambda: root_files(layout)) == (code, said)
+    assert problem_of(lambda: root_files(layout))[0] == code
 
 
 # --- damaged blobs ---
@@ -523,7 +538,7 @@ def test_an_interrupted_pipe_leaves_nothing_half_in_the_store(tar: bytes, store:
         def read(self, count: int | None = -1) -> bytes:
             if self.tell() > len(tar) - 100_000:
                 raise KeyboardInterrupt
-            return super().read(count)
+            return super().read(min(count or 0, 10_000))
 
     with pytest.raises(KeyboardInterrupt):
         spool(Interrupted(tar), store, "stdin")
@@ -536,7 +551,7 @@ def test_a_pipe_that_the_system_breaks_is_told_of_the_pipe(tar: bytes, store: St
         def read(self, count: int | None = -1) -> bytes:
             if self.tell() > len(tar) - 100_000:
                 raise OSError(5, "Input/output error")
-            return super().read(count)
+            return super().read(min(count or 0, 10_000))
 
     code, said = problem_of(lambda: spool(Failing(tar), store, "stdin"), SupplyError)
     assert code == "file-system-failed"
@@ -582,6 +597,13 @@ def test_every_damage_of_a_blob_names_it_and_its_title(folder: Path, tmp_path: P
         code, said = problem_of(lambda: copy_blob(open_layout(folder, "x"), sha256, 1, title, lambda data: None))  # noqa: B023
         assert (code, f"{sha256}, which is `{title}`" in said) == ("bundle-blob-missing", True)
         blob(folder, sha256).write_bytes(BLOBS[sha256])
+
+
+def test_a_blob_of_another_size_than_its_manifest_says_is_refused(made: Path) -> None:
+    layout = open_layout(made / "x.tar", "x")
+    for size in (0, SIZES[TORCH] - 1, SIZES[TORCH] + 1):
+        code, said = problem_of(lambda size=size: copy_blob(layout, TORCH, size, "torch", lambda data: None))  # type: ignore[misc]
+        assert (code, f"{TORCH}, which is `torch`" in said) == ("bundle-blob-corrupt", True)
 
 
 def test_a_blob_that_changes_while_it_is_read_is_found(folder: Path) -> None:
@@ -635,19 +657,13 @@ def test_a_pipe_in_a_folder_is_refused(folder: Path) -> None:
     assert "`fifo`" in problem_of(lambda: open_layout(folder, "x"))[1]
 
 
-def test_a_folder_of_thousands_of_folders_is_read(folder: Path) -> None:
-    here = os.getcwd()
-    os.chdir(folder)
-    try:
-        for _ in range(1200):
-            os.mkdir("d")
-            os.chdir("d")
-    finally:
-        os.chdir(here)
-    try:
-        assert set(open_layout(folder, "x").others) == ROOT
-    except SupplyError as error:  # deeper than a path may be long
-        assert error.problems[0].code == "file-system-failed"
+def test_a_folder_of_thousands_of_folders_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as here:
+        here.chdir(folder)
+        for _ in range(1010):
+            Path("d").mkdir()
+            here.chdir("d")
+    assert set(open_layout(folder, "x").others) == ROOT
     subprocess.run(["rm", "-rf", folder / "d"], check=True, timeout=60)
 
 

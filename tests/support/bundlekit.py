@@ -159,8 +159,8 @@ class Kit:
         project = make_project(at)
         for version in ("1.0", "1.1"):
             make_wheel(project.index, "omega", version, large_files("omega", version))
-            # Not what zlib makes of it by default: nothing rebuilds such an archive from its contents.
-            repack(make_wheel(project.index, "rho", version, large_files("rho", version)), level=1)
+            # Other contents, packed as zlib does not by default: there is nothing to rebuild it from.
+            repack(make_wheel(project.index, "rho", version, large_files("rho", version, seed=version)), level=1)
         project.edit('"delta"]\noverride', '"delta", "omega==1.0", "rho==1.0"]\noverride')
         (at / "stacks" / "pair.toml").write_text(PAIR.format(python=PYTHON, version=""))
 
@@ -190,9 +190,9 @@ class Kit:
         small.drop_unreferenced()
 
 
-def large_files(name: str, version: str) -> dict[str, bytes]:
-    """Files of a package whose versions differ in a few bytes of some hundred kilobytes that zlib can pack."""
-    noise = random.Random(name).randbytes(LARGE_BYTES).hex().encode()
+def large_files(name: str, version: str, seed: str = "") -> dict[str, bytes]:
+    """Files of a package; of one seed the versions differ in a few bytes of some hundred kilobytes."""
+    noise = random.Random(name + seed).randbytes(LARGE_BYTES).hex().encode()
     changed = noise[:1000] + version.encode() + noise[1000 + len(version) :]
     return {f"{name}/__init__.py": f"VERSION = {version!r}\n".encode(), f"{name}/data.bin": changed}
 

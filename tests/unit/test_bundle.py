@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envsmith.bundle import (
@@ -64,6 +64,8 @@ from envsmith.errors import IntegrityError
 from tests.support.bundles import compact, sample, sha
 
 SAMPLE = sample()
+#: Machines that run tests are busy: how long an example takes says nothing.
+UNHURRIED = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 MANIFEST = SAMPLE.manifest
 SUBJECT = Descriptor(media_type=MANIFEST_TYPE, sha256=SAMPLE.sha256, size=len(SAMPLE.data))
 
@@ -151,6 +153,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     )
 
 
+@UNHURRIED
 @given(manifests())
 def test_any_bundle_is_read_back_and_has_one_form(manifest: Manifest) -> None:
     data = render_manifest(manifest)
@@ -160,6 +163,7 @@ def test_any_bundle_is_read_back_and_has_one_form(manifest: Manifest) -> None:
     assert read.locks == json.loads(manifest.annotations[LOCKS])
 
 
+@UNHURRIED
 @given(manifests(), st.randoms())
 def test_the_same_bundle_gives_the_same_bytes(manifest: Manifest, random: Any) -> None:
     layers = list(manifest.layers)
@@ -186,6 +190,7 @@ ENTRIES = st.lists(
 )
 
 
+@UNHURRIED
 @given(ENTRIES)
 def test_an_index_is_read_back_in_order_of_its_tags(entries: list[Tagged]) -> None:
     data = render_index(entries)
@@ -539,6 +544,7 @@ def test_the_same_in_other_bytes_is_none_of_ours(other: Callable[[Any], bytes]) 
     refused(other(json.loads(render_manifest(MANIFEST))))
 
 
+@UNHURRIED
 @given(st.integers(0, len(SAMPLE.data) - 1), st.integers(1, 255))
 def test_a_changed_byte_is_refused_or_makes_another_bundle_that_is_sound(place: int, change: int) -> None:
     data = bytearray(SAMPLE.data)
@@ -558,6 +564,7 @@ VALUES = st.recursive(
 )
 
 
+@UNHURRIED
 @given(VALUES)
 def test_any_json_is_read_or_refused_in_words(content: Any) -> None:
     for read in (parse_manifest, parse_index, parse_config):
