@@ -62,11 +62,6 @@ class PythonRecord:
     files: tuple[LibraryFile, ...]
     """Sorted by path."""
 
-    @property
-    def python_sha256(self) -> str:
-        """One digest of executable and libpython, made as the receipt's `python-sha256` is."""
-        return python_digest(self.executable_sha256, self.libpython_sha256)
-
     def to_json(self) -> str:
         """Render canonically, one line a file."""
         head = {

@@ -18,7 +18,7 @@ from envsmith.checks.pyc import judge_proof
 from envsmith.checks.unowned import START_UP
 from envsmith.manifest import importable
 from envsmith.report import REBUILD, Finding, Severity
-from envsmith.stdlib import PYVENV_DEFAULTS, PYVENV_KEYS, PythonRecord, PythonSeen, minor_of, python_digest
+from envsmith.stdlib import PYVENV_DEFAULTS, PYVENV_KEYS, PythonRecord, PythonSeen, minor_of
 
 FAMILY = "interpreter"
 SHOWN = 10
@@ -31,11 +31,13 @@ def check_interpreter_files(
     record: PythonRecord | None,
     *,
     python_sha256: str | None = None,
+    identity: str | None = None,
     proof: Proof | None = None,
 ) -> Iterator[Finding]:
     """Hold an env's interpreter against the record of its build.
 
-    `python_sha256` is the receipt's digest of the binary, for an env that has no record. `proof` is that of the
+    `python_sha256` is the receipt's digest of the interpreter and `identity` that of now, for an env that has no
+    record. `proof` is that of the
     library's own bytecode.
 
     Proves that `bin/python` and its like lead to the recorded file, that executable and libpython have the recorded
@@ -51,7 +53,7 @@ def check_interpreter_files(
     if seen.problem:
         yield _error("interpreter-broken", "bin/python", f"the interpreter cannot be asked: {seen.problem}", hint=HINT)
     if record is None:
-        yield from _receipt_only(seen, python_sha256)
+        yield from _receipt_only(seen, python_sha256, identity)
     elif seen.executable == record.executable:
         yield from _binary(seen, record)
         if not _upgraded(seen, record):
@@ -142,11 +144,8 @@ def _pyvenv_alone(seen: PythonSeen, pyvenv: Mapping[str, str]) -> Iterator[Findi
 # --- binary ---
 
 
-def _receipt_only(seen: PythonSeen, python_sha256: str | None) -> Iterator[Finding]:
-    if python_sha256 is None or seen.executable_sha256 is None:
-        return
-    actual = python_digest(seen.executable_sha256, seen.libpython_sha256)
-    if actual != python_sha256:
+def _receipt_only(seen: PythonSeen, python_sha256: str | None, actual: str | None) -> Iterator[Finding]:
+    if python_sha256 is not None and actual and actual != python_sha256:
         message = "executable or libpython are not those that the env was built on"
         yield _error("interpreter-changed", seen.executable or "bin/python", message, python_sha256, actual, HINT)
 

@@ -49,7 +49,11 @@ def look_at_interpreter(
             keep_beside(memory_path, memory.to_json())
     examination.figures["interpreter"] = library_figure(seen, record)
     yield from check_interpreter_files(
-        seen, record, python_sha256=subject.receipt.python_sha256 if subject.receipt else None, proof=proof
+        seen,
+        record,
+        python_sha256=subject.receipt.python_sha256 if subject.receipt else None,
+        identity=interpreter_identity(subject) if record is None else None,
+        proof=proof,
     )
 
 

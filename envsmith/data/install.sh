@@ -131,6 +131,10 @@ machine=$(printf '%s' "$arch" | tr _ -)
 python=
 lock=
 pythons=
+has_python() {
+    [ "$(cat "$place/.envsmith-archive" 2>/dev/null || :)" = "$sum" ]
+}
+
 mkdir -p "$root/.tools"
 # All work is done in a folder of our own, so that two runs at once do not meet; what a killed one left goes away.
 for old in "$root/.tools/.boot-$(uname -n)-"*; do
@@ -152,15 +156,17 @@ while IFS=$tab read -r digest title; do
         sum=${carried%%"$tab"*}
         name=${carried##*/}
         place=$root/.python/${name%.tar}-$(printf '%.12s' "$sum")
-        if [ "$(cat "$place/.envsmith-archive" 2>/dev/null || :)" != "$sum" ]; then
+        if ! has_python; then
             blob=$(proven "$sum" "python/$name") || exit $?
             mkdir -p "$root/.python"
             mkdir "$boot/python"
             tar -xf "$blob" -C "$boot/python" --no-same-owner 2>/dev/null || tar -xf "$blob" -C "$boot/python" ||
                 fail interpreter-not-unpacked 4 "the interpreter could not be unpacked to \`$place\`" "is the disk full?"
             printf '%s\n' "$sum" >"$boot/python/.envsmith-archive"
-            rm -rf "$place"
-            mv "$boot/python" "$place"
+            if ! has_python; then
+                rm -rf "$place"
+                mv "$boot/python" "$place"
+            fi
         fi
         found=$place/bin/python$minor
         is_python "$found" "$minor" || found=

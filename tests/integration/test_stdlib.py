@@ -98,12 +98,13 @@ def test_a_fresh_env_is_silent_and_the_record_survives_its_file(lab: Lab) -> Non
     assert f"{len(paths):,} files" in library_figure(lab.seen, record)
 
 
-def test_this_interpreter_itself_is_recorded_as_the_receipt_does_it() -> None:
-    from envsmith.tools.interpreter import interpreter_digest
+def test_this_interpreter_itself_is_recorded_byte_for_byte() -> None:
+    from envsmith.tools.files import sha256_file
 
     python = Path(sys._base_executable)  # type: ignore[attr-defined]
     record = make_record(python, env=ENV)
-    assert record.python_sha256 == interpreter_digest(python)
+    assert record.executable_sha256 == sha256_file(python)
+    assert record.libpython is None or record.libpython_sha256 == sha256_file(Path(record.libpython))
     assert len(record.files) > 400
 
 
@@ -314,11 +315,13 @@ def test_contradictions_are_found_without_a_record(lab: Lab, plant: Callable[[La
 
 
 def test_the_receipts_digest_judges_the_binary_where_there_is_no_record(lab: Lab) -> None:
-    assert lab.record is not None
-    digest, lab.record = lab.record.python_sha256, None
-    assert list(check_interpreter_files(lab.look(), None, python_sha256=digest)) == []
+    from envsmith.tools.interpreter import interpreter_digest
+
+    lab.record, before = None, interpreter_digest(lab.python)
+    assert list(check_interpreter_files(lab.look(), None, python_sha256=before, identity=before)) == []
     lab.write(f"bin/python{VERSION}", lab.python.read_bytes() + b"\0").chmod(0o755)
-    (finding,) = check_interpreter_files(lab.look(), None, python_sha256=digest)
+    after = interpreter_digest(lab.python)
+    (finding,) = check_interpreter_files(lab.look(), None, python_sha256=before, identity=after)
     assert finding.kind == "interpreter-changed"
 
 
