@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from packaging.version import Version
+
 from envsmith.bundle import (
     ASSET,
     BUNDLE,
@@ -22,6 +24,7 @@ from envsmith.bundle import (
     Manifest,
     Tagged,
     listing,
+    locks_version,
 )
 from envsmith.bundlekinds import AT_ROOT
 from envsmith.errors import Problem
@@ -72,6 +75,19 @@ def lacking(manifest: Manifest, locks: Mapping[str, Lock]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def stated_version(manifest: Manifest) -> str | None:
+    """The version that a recipe states; None where it is made from the digests of the locks."""
+    return None if manifest.version == locks_version(manifest.locks) else manifest.version
+
+
+def is_older(new: str | None, standing: str) -> bool:
+    """Whether a bundle may be older than what stands; what has no order to a stated version may be."""
+    try:
+        return new is None or Version(new) < Version(standing)
+    except ValueError:
+        return True
+
+
 def source_title(name: str, commit: str) -> str:
     """The title of the git bundle of a source."""
     return f"sources/{name}@{commit}.bundle"
@@ -118,9 +134,14 @@ def judge_layout(
     for name in sorted(others):
         if name.startswith("blobs/sha256/") and not _LITTER.fullmatch(name):
             yield _damage("bundle-blob-misnamed", f"`{name}` lies among the blobs and is named like none", where)
-        elif name not in known and (name.endswith(".sh") or name.startswith("pylock.")):
+        elif name not in known and _could_run(name):
             words = f"`{name}` stands beside the blobs and belongs to no bundle here"
             yield _damage("bundle-file-unowned", words, where)
+
+
+def _could_run(name: str) -> bool:
+    """Whether a file that no bundle names could be taken for a part of one: code, a recipe or a lock."""
+    return name.startswith("pylock.") or name.endswith((".sh", ".py", ".pth", ".so", ".toml"))
 
 
 def unreferenced(laid: Iterable[Laid], sizes: Mapping[str, int]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -28,7 +29,18 @@ def main(argv: list[str] | None = None) -> None:
     shared: dict[str, Any] = {"as_json": "--json" in _before_dashes(words)}
     for name in ("SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), _interrupt)
-    sys.exit(_print_safely(_run(words, shared), shared))
+    code = _print_safely(_run(words, shared), shared)
+    if code == 130:
+        _leave(code)
+    sys.exit(code)
+
+
+def _leave(code: int) -> None:
+    """End at once: a thread of a library that waits for a child would keep an interrupted process alive for hours."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -73,6 +73,7 @@ def bundle(
 @click.option("--base", "bases", multiple=True, metavar="BUNDLE", help="The bundle that a delta was made from.")
 @click.option("--tag", metavar="TAG", help="Which bundle, where a folder holds several.")
 @click.option("--allow-older", is_flag=True, help="Go back to an older version of the stack.")
+@click.option("--rebuild", is_flag=True, help="Build anew beside an env that stands, for one that has drifted.")
 def install(
     bundle: str,
     root: str | None,
@@ -82,6 +83,7 @@ def install(
     bases: tuple[str, ...],
     tag: str | None,
     allow_older: bool,
+    rebuild: bool,
 ) -> Result:
     """Verify a bundle and build its envs; no network is ever tried.
 
@@ -95,7 +97,16 @@ def install(
     from envsmith.commands.install import run as command
 
     linux_only("install")
-    wishes = Wishes(root=root, envs=envs, trust=trust, expect=expect, tag=tag, bases=bases, allow_older=allow_older)
+    wishes = Wishes(
+        root=root,
+        envs=envs,
+        trust=trust,
+        expect=expect,
+        tag=tag,
+        bases=bases,
+        allow_older=allow_older,
+        rebuild=rebuild,
+    )
     return command(bundle, wishes, environ=os.environ, screen=screen())
 
 

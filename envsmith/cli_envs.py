@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("stack", required=False)
 @click.option("--env", "envs", multiple=True, metavar="E", help="Only this env; may be given again.")
 @click.option("--root", metavar="DIR", help="Where envs are built [default: $ENVSMITH_ROOT or .envsmith/envs].")
-@click.option("--from", "bundle", metavar="BUNDLE", help="Take files from this bundle first; alone: its own stack.")
+@click.option("--from", "bundle", metavar="BUNDLE", help="Take files from this bundle first.")
 @click.option("--offline", is_flag=True, help="Never try the network.")
 @click.option("--locked", is_flag=True, help="Stop when the lock is missing or older than its recipe.")
 @click.option("--source", "sources", multiple=True, metavar="N=PATH", help="Take the git source N from here.")

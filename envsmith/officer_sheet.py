@@ -51,6 +51,8 @@ class SheetInput:
     components: tuple[Component, ...]
     others: tuple[File, ...] = ()
     """Files that are no component: lock, recipe, patches, scripts, reports."""
+    notes: tuple[str, ...] = ()
+    """What its maker was told: libraries that the interpreter needs, what does not travel."""
 
 
 def sheet(contents: SheetInput) -> str:
@@ -62,7 +64,8 @@ def sheet(contents: SheetInput) -> str:
         f"Summary: {words(contents.summary, _REASON)}" if contents.summary else "",
         _facts(contents, parts, envs),
         _CHECK,
-        "## What deserves a look\n\n" + "\n".join(_looks(parts)),
+        "## What deserves a look\n\n"
+        + "\n".join([*_looks(parts), *(f"- {words(note, _REASON)}." for note in contents.notes)]),
         _section("Accepted conflicts", ("env", "package", "requires", "found", "because"), _conflicts(envs)),
         _section("Wheels made here", ("file", "made from", "how", "sha256"), _made(parts)),
         _section("Patches", ("patch", "layer", "what it does", "origin", "forwarded", "sha256"), _patches(parts)),
@@ -131,7 +134,9 @@ hold the contents against the names; this prints nothing when all is well:
 
     cd blobs/sha256 && sha256sum * | awk '$1 != $2 { print "WRONG", $2; bad = 1 } END { exit bad }'
 
-A file that is missing is not seen that way: compare with the tables below, which give each file's whole SHA-256.
+A file that is missing is not seen that way; `sha256sum -c SHA256SUMS` beside `blobs` names all of them, `FILES.tsv`
+says which file each one is, and the tables below give each file's whole SHA-256 (this sheet and the bill of materials
+stand in `FILES.tsv` alone).
 None of this says who made the bundle. That is said by the digest of its manifest, which lists every file, this sheet
 included, and therefore cannot stand here: take it over another channel than the bundle and give it to the installer
 as `--expect`, or have the manifest's signature checked against a key that the site already trusts.
@@ -160,6 +165,11 @@ def _looks(parts: Sequence[Component]) -> Iterator[str]:
     native = [part.name for part in wheels if part.native]
     yield f"- Machine code, {_names(native)}"
     yield f"- Different versions in different envs: {'; '.join(_several(parts)) or 'none'}."
+
+
+def _notes(notes: Iterable[str]) -> Iterator[str]:
+    for note in notes:
+        yield f"- {words(note[:1].upper() + note[1:], _REASON)}."
 
 
 def _look(title: str, found: Sequence[tuple[Component, str]]) -> str:

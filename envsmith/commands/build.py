@@ -53,8 +53,12 @@ def run(
     folder = env_root(root, environ)
     require_usable(folder)
     with contextlib.ExitStack() as stack_of_locks:
+        if bundle is not None and stack is None:
+            hint = "`envsmith install BUNDLE` builds the stack that a bundle brings, and judges who made it"
+            message = "`--from` takes files from a bundle for a recipe that is here: name the stack"
+            raise InputError(Problem(code="usage", message=message, hint=hint))
+        workspace = open_stack(stack)
         supplied = None if bundle is None else _supplied(bundle, environ, screen, stack_of_locks)
-        workspace = supplied.workspace() if supplied is not None and stack is None else open_stack(stack)
         supplies = open_supplies(environ, stacks=workspace.path.parent, screen=screen, offline=offline, sources=sources)
         wishes = Wishes(locked=locked or offline, dry_run=dry_run, rebuild=rebuild)
         chosen = workspace.envs(envs)

@@ -50,7 +50,7 @@ def run(stack: str, wishes: Wishes, *, environ: Mapping[str, str], screen: Scree
         NegativeAnswer: a stale lock under `--locked` or `--offline`.
     """
     workspace = open_stack(stack)
-    target = output_of(wishes.out, wishes.max_size)
+    target = output_of(wishes.out, wishes.max_size, [wishes.since] if wishes.since else [])
     supplies = open_supplies(
         environ, stacks=workspace.path.parent, screen=screen, offline=wishes.offline, sources=wishes.sources
     )
@@ -61,12 +61,12 @@ def run(stack: str, wishes: Wishes, *, environ: Mapping[str, str], screen: Scree
     with using(supplies.store, screen.message):
         if wishes.since is None:
             gathered = _gathered(workspace, wishes, supplies)
-            target.require(gathered.sha256)
+            target.require(gathered.sha256, gathered.manifest.stack)
             return _finished(gathered, None, target, wishes, supplies)
         with layout_of(wishes.since, screen) as layout, supplies.work("since") as work:
             base = open_bundle(layout)  # before the long work, so that a wrong one is said at once
             gathered = _gathered(workspace, wishes, supplies)
-            target.require(gathered.sha256)
+            target.require(gathered.sha256, gathered.manifest.stack)
             since = made_since(gathered, base, supplies, work)
             return _finished(gathered, since, target, wishes, supplies)
 
@@ -157,10 +157,14 @@ def _text(gathered: Gathered, since: Since | None, written: Written, files: tupl
         f"digest: sha256:{gathered.sha256}",
     ]
     if since is not None:
-        lines.append(f"delta:  needs the bundle sha256:{since.base}; {len(since.rebuilt)} wheels are rebuilt from it")
+        lines.append(f"delta:  needs the bundle sha256:{since.base}; wheels rebuilt from it: {len(since.rebuilt)}")
     if len(files) > 1:
         lines.append(f"parts:  {len(files) - 1}, and {files[-1].name}")
-    lines.append(f"on the target: {_install_words(target, split=len(files) > 1)}")
+    if since is not None:
+        lines.append(f"on the target: envsmith install {shlex.quote(shown(target))} --root DIR --base THE_OLD_BUNDLE")
+    else:
+        words = _install_words(target, split=len(files) > 1)
+        lines.append(f"on the target: {words} --expect sha256:{gathered.sha256}")
     return "\n".join(lines)
 
 

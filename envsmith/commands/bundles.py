@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -142,6 +143,10 @@ def layout_of(word: str, screen: Screen, store: Store | None = None) -> Iterator
     if word != "-":
         yield open_layout(user_path(word), shown(user_path(word)))
         return
+    if sys.stdin is None:
+        raise InputError(
+            Problem(code="bundle-unknown", message="stdin is closed", where="-", hint="pipe a tar into it")
+        )
     screen.start(0, 1)
     with contextlib.ExitStack() as stack:
         if store is None:
@@ -150,7 +155,7 @@ def layout_of(word: str, screen: Screen, store: Store | None = None) -> Iterator
         yield spool(sys.stdin.buffer, store, "stdin", screen.advance)
 
 
-def open_bundle(layout: Layout, tag: str | None = None) -> Opened:
+def open_bundle(layout: Layout, tag: str | None = None, expect: str | None = None) -> Opened:
     """Read index and manifests of a layout, and choose its bundle.
 
     Raises:
@@ -161,6 +166,8 @@ def open_bundle(layout: Layout, tag: str | None = None) -> Opened:
     bundles = [one for one in laid if one.manifest.artifact == BUNDLE]
     if not bundles and LISTING_FILE in layout.others:
         raise malformed("its index names no bundle", layout.where)
+    if expect is not None and len(bundles) > 1:
+        bundles = [one for one in bundles if expect.removeprefix("sha256:") == one.entry.sha256] or bundles
     bundle = _chosen(bundles, tag, layout.where)
     own = bundle.manifest.config
     config: Mapping[str, Any] = {}
@@ -199,16 +206,6 @@ def _is_layout(mark: bytes) -> bool:
     return isinstance(content, dict) and content.get("imageLayoutVersion") == "1.0.0"
 
 
-def laid_in(folder: Path) -> tuple[Laid, ...]:
-    """Every manifest of ours in a layout that is a folder.
-
-    Raises:
-        IntegrityError: what reading index and manifests raises.
-    """
-    layout = open_layout(folder, shown(folder))
-    return _laid(layout)[0]
-
-
 def signatures_of(opened: Opened, trusted: tuple[Signer, ...]) -> tuple[Signed, ...]:
     """Judge every signature of a bundle by the keys that the site trusts.
 
@@ -240,6 +237,8 @@ def site_signers(trust: str | None) -> tuple[Signer, ...] | None:
     """
     path = user_path(trust) if trust is not None else SITE_SIGNERS
     try:
+        if path.exists() and not path.is_file() and path != Path(os.devnull):
+            raise _unreadable(path, "it is no file")
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError as error:
         if trust is None:
@@ -340,7 +339,12 @@ def _chosen(bundles: list[Laid], tag: str | None, where: str) -> Laid:
         raise InputError(Problem(code="bundle-unknown", message=message, where=where, hint=f"bundles here: {tags}"))
     message = f"this layout holds {len(found)} bundles"
     raise InputError(
-        Problem(code="bundle-ambiguous", message=message, where=where, hint=f"name one with `--tag`: {tags}")
+        Problem(
+            code="bundle-ambiguous",
+            message=message,
+            where=where,
+            hint=f"name one with `--tag`, or its digest with `--expect`: {tags}",
+        )
     )
 
 

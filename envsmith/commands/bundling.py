@@ -296,7 +296,12 @@ class Gathering:
                 archive = self._interpreters.archive(one.lock.target)
                 if archive is not None:
                     self._stored(PYTHON, f"python/{archive.file.filename}", archive.file, one.name, "interpreter")
-                    self._pythons[one.name] = {"version": archive.version, "sha256": archive.file.sha256}
+                    self._pythons[one.name] = {
+                        "version": archive.version,
+                        "sha256": archive.file.sha256,
+                        "glibc": archive.glibc,
+                        "needs": list(archive.needs),
+                    }
             wheels = tools.wheels(one.lock.target)
             for wheel in wheels:
                 self._wheel(wheel, None, "bootstrap")
@@ -305,7 +310,7 @@ class Gathering:
                 minor = one.lock.target.python_minor.replace(".", "")
                 arch = one.lock.target.arch.replace("_", "-")
                 self._pile.data(PYLOCK, f"pylock.tools-{minor}-{arch}.toml", _plain_lock(wheels))
-        self.notes += [*self._interpreters.notes, *tools.notes]
+        self.notes += [*self._interpreters.notes, *self._interpreters.facts, *tools.notes]
 
     def _reports(self) -> None:
         locks = {one.name: (one.lock, one.text) for one in self.chosen}
@@ -319,6 +324,7 @@ class Gathering:
             layers=self._pile.finished(),
             versions=self._versions(),
             version=self._version(),
+            notes=tuple(self._interpreters.facts),
         )
         for kind, title, text in reports_of(reported, self.supplies):
             self._pile.data({"json": REPORT, "md": SHEET}[kind], title, text.encode())
@@ -361,7 +367,7 @@ class Gathering:
         }
 
 
-def _env_config(one: Chosen, python: Mapping[str, str] | None) -> dict[str, Any]:
+def _env_config(one: Chosen, python: Mapping[str, Any] | None) -> dict[str, Any]:
     lock = one.lock
     return {
         "lock": hashlib.sha256(one.text.encode()).hexdigest(),

@@ -69,8 +69,8 @@ class Composed:
         """The digest of the bundle."""
         return hashlib.sha256(self.data).hexdigest()
 
-    def written(self, others: Iterable[Laid] = ()) -> Written:
-        """Lay it out, beside other bundles of the same layout where there are some."""
+    def written(self) -> Written:
+        """Lay it out."""
         manifest = parse_manifest(self.data, "manifest")
         tag = self.tag or bundle_tag(manifest.stack, manifest.version)
         entry = Tagged(sha256=self.sha256, size=len(self.data), tag=tag, artifact=BUNDLE, base=self.base)
@@ -87,8 +87,6 @@ class Composed:
             laid.append(Laid(entry=own, manifest=parsed))
             _put(blobs, side.data)
             blobs |= {one.sha256: (one, side.contents[one.sha256]) for one in parsed.blobs}
-        tags = {one.entry.tag for one in laid}
-        laid += [one for one in others if one.entry.tag not in tags]
         root = {
             **self.root,
             LISTING_FILE: listing(manifest).encode(),

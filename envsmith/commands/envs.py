@@ -41,7 +41,9 @@ def user_path(text: str) -> Path:
 
 def env_root(root: str | None, environ: Mapping[str, str]) -> Path:
     """The folder that envs are built under: `--root`, else `$ENVSMITH_ROOT`, else `.envsmith/envs`."""
-    return user_path(root if root is not None else environ.get("ENVSMITH_ROOT") or ".envsmith/envs")
+    path = user_path(root if root is not None else environ.get("ENVSMITH_ROOT") or ".envsmith/envs")
+    # Installers write relative paths into RECORD, which a `..` in the middle would make others.
+    return path.resolve() if ".." in path.parts else path
 
 
 def is_path(env: str) -> bool:
@@ -125,6 +127,20 @@ def was_moved(directory: Path, receipt: Mapping[str, Any]) -> bool:
     root = receipt.get("root")
     place = Path(str(root)) / f"{receipt['stack']}-{receipt['env']}" / directory.name
     return place.resolve() != directory.resolve()
+
+
+#: Beside the env directories of an env: which bundle it was installed from last.
+BUNDLE_RECORD = "bundle.json"
+
+
+def installed_from(directory: Path, lock_sha256: str) -> str | None:
+    """The digest of the bundle that an env directory was installed from, None where it was built from a recipe."""
+    try:
+        record = json.loads((directory.parent / BUNDLE_RECORD).read_text("utf-8"))
+        fits = record["lock"] == lock_sha256
+        return str(record["bundle"]) if fits else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def built_envs(root: Path) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from envsmith.checks.sources import WORK, check_job_layers, check_sources
 from envsmith.commands import seal
 from envsmith.commands.depth import READ, Depth, Examination
-from envsmith.commands.envs import env_root, shown
+from envsmith.commands.envs import env_root, installed_from, shown
 from envsmith.commands.explain import explained
 from envsmith.commands.foreign import reinstall
 from envsmith.commands.look_base import judges_base, look_at_base
@@ -141,6 +141,9 @@ def _with_commands(findings: Iterable[Finding], subject: Subject, environ: Mappi
     root = Path(receipt.root)
     option = "" if root == env_root(None, environ) else f" --root {shlex.quote(shown(root))}"
     build = f"`envsmith build {receipt.stack} --env {receipt.env}{option} --rebuild`"
+    bundle = installed_from(subject.directory, receipt.lock_sha256)
+    if bundle is not None:
+        build = f"`envsmith install BUNDLE --env {receipt.env}{option} --rebuild` (BUNDLE is {bundle})"
     work = f"`envsmith work {receipt.stack}/{receipt.env}{option} "
     for finding in findings:
         hint = (finding.hint or "").replace(REBUILD, build).replace(WORK, work)

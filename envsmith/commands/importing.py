@@ -12,11 +12,17 @@ from pathlib import Path
 
 from envsmith.bundle import DELTA_BASE, DELTA_RESULT, Descriptor
 from envsmith.bundlecheck import judge_layout
-from envsmith.commands.bundles import Opened, layout_of, open_bundle
+from envsmith.commands.bundles import (
+    Opened,
+    layout_of,
+    open_bundle,
+    require_trust,
+    signatures_of,
+    site_signers,
+)
 from envsmith.commands.deltas import applied
 from envsmith.commands.supplies import Supplies
-from envsmith.commands.unbundled import git_sources, unbundle
-from envsmith.commands.workspace import Workspace
+from envsmith.commands.unbundled import git_sources
 from envsmith.errors import IntegrityError, Problem, SupplyError
 from envsmith.tools.files import filesystem, free_bytes
 from envsmith.tools.layout import Layout, Spooled, copy_blob, malformed, read_small, root_files
@@ -63,9 +69,7 @@ def bring_in(opened: Opened, supplies: Supplies, bases: Iterable[Layout] = ()) -
         raise malformed(f"the delta `{stray}` makes nothing of this bundle", layout.where)
     from_base = _from_bases([one for one in absent if one.sha256 not in rebuilt], opened, bases, store, supplies)
     for sha256, delta in rebuilt.items():
-        if store.has(sha256):
-            store.verify(sha256)
-        else:
+        if not store.holds(sha256):
             supplies.screen.say(f"rebuild {titles[sha256].rpartition('/')[2]}")
             _rebuild(delta, opened, bases, supplies)
     return Imported(copied=len(here) + len(side) - known, known=known, rebuilt=len(rebuilt), from_base=from_base)
@@ -123,8 +127,7 @@ def _from_bases(
     missing: list[Descriptor] = []
     count = 0
     for one in absent:
-        if store.has(one.sha256, one.size):
-            store.verify(one.sha256)
+        if store.holds(one.sha256):
             continue
         base = next((layout for layout in bases if one.sha256 in layout.sizes), None)
         if base is None:
@@ -142,15 +145,13 @@ def _rebuild(delta: Descriptor, opened: Opened, bases: Iterable[Layout], supplie
     store = supplies.store
     with supplies.work("rebuild") as work:
         path = store.blob_path(old)
-        if store.has(old):
-            store.verify(old)
-        else:
+        if not store.holds(old):
             base = next((layout for layout in bases if old in layout.sizes), None)
             if base is None:
                 raise _base_missing(opened, [delta.title])
             path = work / old
             with filesystem(path), path.open("wb") as stream:
-                copy_blob(base, old, base.sizes[old], old, stream.write)
+                copy_blob(base, old, base.sizes[old], f"the older wheel of {delta.title}", stream.write)
         applied(delta, store.blob_path(delta.sha256), Path(path), supplies, work)
 
 
@@ -187,10 +188,6 @@ class BundleSupply:
     opened: Opened
     store: Store
 
-    def workspace(self) -> Workspace:
-        """Its own recipe with its locks and patches."""
-        return unbundle(self.opened.manifest, self.opened.manifest_bytes, self.opened.sha256, self.store)
-
     def added_to(self, supplies: Supplies, env: str) -> Supplies:
         """Supplies that also know the git sources that it carries for an env."""
         carried = git_sources(self.opened.manifest, env, self.store)
@@ -205,5 +202,7 @@ def bundle_supply(word: str, supplies: Supplies) -> BundleSupply:
     """
     with layout_of(word, supplies.screen, supplies.store) as layout:
         opened = open_bundle(layout)
+        trusted = site_signers(None)
+        require_trust(signatures_of(opened, trusted or ()), trusted, layout.where)
         bring_in(opened, supplies)
         return BundleSupply(opened=opened, store=supplies.store)

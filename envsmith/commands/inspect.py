@@ -9,7 +9,7 @@ from typing import Any
 
 from envsmith.bundle import BUNDLE, Descriptor
 from envsmith.bundlecheck import Laid, expected_blobs, judge_layout, lacking, unreferenced
-from envsmith.commands.bundles import Opened, Signed, layout_of, open_bundle, signatures_of, site_signers
+from envsmith.commands.bundles import Opened, Signed, layout_of, open_bundle, require_trust, signatures_of, site_signers
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.errors import EnvsmithError, IntegrityError, Problem
@@ -38,7 +38,10 @@ def run(bundle: str, *, check: bool, trust: str | None, tag: str | None, screen:
             problems += _shortfall(opened)
         if problems:
             raise IntegrityError(*problems)
-        signed = signatures_of(opened, site_signers(trust) or ())
+        trusted = site_signers(trust)
+        signed = signatures_of(opened, trusted or ())
+        if trust is not None:  # whoever names keys asks whether one of them signed
+            require_trust(signed, trusted, layout.where)
         data = _data(opened, signed, check, hashed)
         return Result(command="inspect", data=data, text=_text(opened, signed, data))
 
@@ -161,11 +164,18 @@ def _origin(opened: Opened) -> list[str]:
     for env, facts in sorted(envs.items()) if isinstance(envs, dict) else ():
         if isinstance(facts, dict):
             python = facts.get("interpreter")
-            own = f"with CPython {python['version']}" if isinstance(python, dict) else "without an interpreter"
+            own = _interpreter(python) if isinstance(python, dict) else "without an interpreter"
             lines.append(
                 f"for:      {env}: Python {facts.get('python')}, {facts.get('arch')}, glibc {facts.get('glibc')}; {own}"
             )
     return lines
+
+
+def _interpreter(python: dict[str, Any]) -> str:
+    glibc, needs = python.get("glibc"), python.get("needs")
+    said = f"with CPython {python.get('version')}"
+    said += f", which needs glibc {glibc}" if glibc else ""
+    return f"{said} and {len(needs)} libraries of the target" if isinstance(needs, list) and needs else said
 
 
 def _signed(one: Signed) -> str:

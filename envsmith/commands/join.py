@@ -32,7 +32,7 @@ def run(
         IntegrityError: a damaged bundle.
         InputError: `bundle-output-unusable`, `max-size-malformed`.
     """
-    target = output_of(out, max_size)
+    target = output_of(out, max_size, words)
     supplies = open_supplies(environ, stacks=None, screen=screen, offline=True, sources=())
     with contextlib.ExitStack() as stack:
         stack.enter_context(using(supplies.store, screen.message))
@@ -41,7 +41,7 @@ def run(
         bases = [layout for layout in layouts if layout is not opened.layout]
         done = bring_in(opened, supplies, bases)
         composed = whole(opened, supplies)
-        target.require(composed.sha256)
+        target.require(composed.sha256, opened.manifest.stack)
         written = composed.written()
         files = write(target.path, written, target.part_bytes, screen)
     return Result(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from envsmith.tools.layout_writing import part_size
 
 #: What stands in a folder before its `index.json` does.
 _BEGUN = re.compile(
-    r"oci-layout|blobs|install\.sh|MANIFEST\.md|SHA256SUMS|FILES\.tsv|pylock\.[a-z0-9-]+\.toml|\.envsmith-.*"
+    r"oci-layout|blobs|install\.sh|MANIFEST\.md|SHA256SUMS|FILES\.tsv|pylock\.[a-z0-9-]+\.toml|\.envsmith-[a-z0-9_]{8}"
 )
 #: A part holds at least some headers; smaller ones are a mistake.
 _SMALLEST_PART = 64 << 10
@@ -28,17 +29,17 @@ class Output:
     path: Path
     part_bytes: int | None
 
-    def require(self, sha256: str) -> None:
-        """Refuse to write this bundle over what is not a bundle, or is another one.
+    def require(self, sha256: str, stack: str) -> None:
+        """Refuse to write this bundle over what is not a bundle, or one of another stack.
 
         Raises:
             InputError: `bundle-output-unusable`.
         """
-        _require_output(self.path, sha256)
+        _require_output(self.path, sha256, stack)
 
 
-def output_of(out: str, max_size: str | None) -> Output:
-    """Read the two options.
+def output_of(out: str, max_size: str | None, inputs: Iterable[str] = ()) -> Output:
+    """Read the two options; `inputs` are the bundles that are read meanwhile.
 
     Raises:
         InputError: `bundle-output-unusable`, `max-size-malformed`, `path-malformed`.
@@ -46,7 +47,18 @@ def output_of(out: str, max_size: str | None) -> Output:
     path = user_path(out)
     output = Output(path=path, part_bytes=_part_bytes(out, max_size, path))
     _require_place(path)  # before the long work; what needs the digest of the bundle is asked after it
+    for word in inputs:
+        if word != "-" and not word.startswith("oci://"):
+            _require_apart(path, user_path(word))
     return output
+
+
+def _require_apart(target: Path, source: Path) -> None:
+    """Refuse to write over, into or around a bundle that is being read."""
+    one, other = target.resolve(), source.resolve()
+    files = {PART.sub("", one.name), one.name} & {PART.sub("", other.name), other.name}
+    if one == other or one in other.parents or other in one.parents or (one.parent == other.parent and files):
+        raise _unusable(target, f"it is, or lies in, the bundle `{shown(source)}` that is read", "name another place")
 
 
 def _part_bytes(out: str, max_size: str | None, target: Path) -> int | None:
@@ -73,15 +85,19 @@ def _part_bytes(out: str, max_size: str | None, target: Path) -> int | None:
     return size
 
 
-def _require_output(target: Path, sha256: str) -> None:
-    """Refuse to write over what is not a bundle, or is another one.
+def _require_output(target: Path, sha256: str, stack: str) -> None:
+    """Refuse to write over what is not a bundle, or one of another stack.
 
     Raises:
         InputError: `bundle-output-unusable`.
     """
     _require_place(target)
     with filesystem(target):
-        if target.suffix != ".tar" and target.is_dir() and any(target.iterdir()):
+        if target.suffix == ".tar":
+            for file in (target, target.with_name(f"{target.name}.part000")):
+                if file.is_file() and file.stat().st_size:
+                    _require_stack(file, stack)
+        elif target.is_dir() and any(target.iterdir()):
             _require_same(target, sha256)
 
 
@@ -106,13 +122,34 @@ def _require_place(target: Path) -> None:
 def _require_tar(target: Path) -> None:
     if target.is_dir():
         raise _unusable(target, "there is a folder of that name", "name another file")
+    if target.exists() and not target.is_file():
+        raise _unusable(target, "what is there is no plain file", "name another file")
+    sums = target.with_name(f"{target.name}.SHA256SUMS")
+    if sums.is_file() and not _is_our_sums(sums, target):
+        raise _unusable(target, f"`{sums.name}` beside it is not of ours and would be replaced", "name another file")
     if target.is_file() and target.stat().st_size:
-        try:
-            layout = open_layout(target, shown(target))
-        except EnvsmithError:
-            layout = None
-        if layout is None or "oci-layout" not in layout.others:
-            raise _unusable(target, "there is a file of that name that is no bundle", "name another file")
+        _require_stack(target, None)
+
+
+def _is_our_sums(sums: Path, target: Path) -> bool:
+    """Whether a file is one of sums of parts of this very bundle."""
+    line = re.compile(rf"[0-9a-f]{{64}}  {re.escape(target.name)}\.part\d{{3,6}}")
+    try:
+        lines = sums.read_text("ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return bool(lines) and all(line.fullmatch(one) for one in lines)
+
+
+def _require_stack(file: Path, stack: str | None) -> None:
+    """A file may be replaced where it is a bundle of ours, and of this stack."""
+    try:
+        there = open_bundle(open_layout(file, shown(file))).manifest.stack
+    except EnvsmithError as error:
+        message = "there is a file of that name that is no bundle, or cannot be read"
+        raise _unusable(file, message, "name another file, or remove that one") from error
+    if stack is not None and there != stack:
+        raise _unusable(file, f"there is a bundle of the stack `{there}` under that name", "name another file")
 
 
 def _require_same(folder: Path, sha256: str) -> None:
@@ -129,6 +166,8 @@ def _require_same(folder: Path, sha256: str) -> None:
 
 def _is_begun(folder: Path) -> bool:
     """Whether a run of ours ended here before it wrote `index.json`, and nothing else came in."""
+    if any(one.is_symlink() for one in folder.rglob("*")):
+        return False
     names = {one.name for one in folder.iterdir()}
     if "index.json" in names or not all(_BEGUN.fullmatch(name) for name in names):
         return False

@@ -35,6 +35,7 @@ class Reported:
     layers: tuple[Descriptor, ...]
     versions: Mapping[str, str]
     version: str
+    notes: tuple[str, ...] = ()
 
 
 def reports_of(reported: Reported, supplies: Supplies) -> tuple[tuple[str, str, str], ...]:
@@ -83,6 +84,7 @@ def _sheet_input(reported: Reported, parts: Iterable[Component]) -> SheetInput:
         versions=reported.versions,
         components=tuple(parts),
         others=others,
+        notes=reported.notes,
     )
 
 

@@ -14,7 +14,7 @@ from envsmith.bundle import (
     parse_manifest,
     signature_tag,
 )
-from envsmith.bundlecheck import Laid, judge_layout, root_titles
+from envsmith.bundlecheck import judge_layout, root_titles
 from envsmith.commands.bundles import Opened, layout_of, open_bundle
 from envsmith.commands.composing import Composed, Side, write
 from envsmith.commands.envs import shown
@@ -81,9 +81,12 @@ def _pushed(
         )
     with Registry(reference, environ=environ, insecure=plain_http, progress=screen) as registry:
         try:
-            moved = registry.push(
-                blobs(opened.manifest), opened.manifest_bytes, MANIFEST_TYPE, tags=tags, mount_from=mount_from
-            )
+            try:
+                moved = registry.push(
+                    blobs(opened.manifest), opened.manifest_bytes, MANIFEST_TYPE, tags=tags, mount_from=mount_from
+                )
+            except SupplyError as error:
+                raise _needs_whole(error, opened) from error
             side = opened.signatures
             if side is not None:
                 data = _content(opened.layout, side.entry.sha256, side.entry.size)
@@ -104,6 +107,21 @@ def _pushed(
         f" {moved.mounted} mounted\ndigest: sha256:{opened.sha256}"
     )
     return Result(command="push", data=data_of, text=text)
+
+
+def _needs_whole(error: SupplyError, opened: Opened) -> SupplyError:
+    """Say what helps where a delta lacks what the registry lacks too: wheels that only a target rebuilds."""
+    absent = [problem for problem in error.problems if problem.code == "blob-missing"]
+    if opened.bundle.entry.base is None or not absent:
+        return error
+    return SupplyError(
+        Problem(
+            code="blob-missing",
+            message=f"this bundle is a delta, and the registry lacks {len(absent)} files that it leaves out",
+            where=opened.layout.where,
+            hint="a registry takes whole bundles and keeps each file once: `envsmith join BASE DELTA -o WHOLE.tar`",
+        )
+    )
 
 
 def pull(
@@ -163,8 +181,8 @@ def _pulled(
         root=root,
         sides=(side,) if side else (),
     )
-    others = _others(target, composed)
-    files = write(target.path, composed.written(others), target.part_bytes, screen)
+    target.require(composed.sha256, manifest.stack)
+    files = write(target.path, composed.written(), target.part_bytes, screen)
     return Result(
         command="pull",
         data={
@@ -182,16 +200,6 @@ def _pulled(
             f" {pulled.skipped} were here\ndigest: sha256:{composed.sha256}"
         ),
     )
-
-
-def _others(target: Output, composed: Composed) -> tuple[Laid, ...]:
-    """The bundles that a folder holds already: a pull adds to them."""
-    if target.path.suffix == ".tar" or not (target.path / "index.json").is_file():
-        target.require(composed.sha256)
-        return ()
-    from envsmith.commands.bundles import laid_in
-
-    return laid_in(target.path)
 
 
 def _signatures(

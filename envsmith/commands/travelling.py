@@ -16,7 +16,6 @@ from envsmith.errors import HostError, SupplyError
 from envsmith.lock import File, Wheel
 from envsmith.target import Target
 from envsmith.tools.download import download_all
-from envsmith.tools.files import sha256_file
 from envsmith.tools.index import Item
 
 if TYPE_CHECKING:
@@ -30,6 +29,10 @@ class Archive:
     file: File
     version: str
     """Such as 3.11.7."""
+    glibc: str | None
+    """The oldest glibc that it runs with."""
+    needs: tuple[str, ...]
+    """Libraries that the target must have."""
 
 
 class Interpreters:
@@ -37,6 +40,9 @@ class Interpreters:
 
     def __init__(self, supplies: Supplies, *, named: Path | None, wanted: bool) -> None:
         self.notes: list[str] = []
+        """For whoever makes the bundle; they may name places of this machine."""
+        self.facts: list[str] = []
+        """For whoever gets it."""
         self._supplies = supplies
         self._named = named
         self._wanted = wanted
@@ -61,7 +67,6 @@ class Interpreters:
             return None
         refused: list[str] = []
         with self._supplies.work("python") as work:
-
             one = self._own_choice(target, work) if self._named is None else None
             one = one or find_relocatable(
                 target.python,
@@ -103,10 +108,21 @@ class Interpreters:
             store.remember(packed.sha256, proven="moved")
         if packed.needs:
             listed = ", ".join(packed.needs)
-            self.notes.append(f"the interpreter {packed.version} needs libraries that the target must have: {listed}")
+            self.facts.append(
+                f"the interpreter {packed.version} needs libraries that the target must have: {listed}; one of uv's"
+                " builds needs none (`uv python install`, then `--python`)"
+            )
         if packed.glibc and _numbers(packed.glibc) > _numbers(target.glibc):
-            self.notes.append(f"the interpreter {packed.version} needs glibc {packed.glibc}, the recipe promises less")
-        return Archive(file=File(filename=name, size=packed.size, sha256=packed.sha256), version=packed.version)
+            self.facts.append(
+                f"the interpreter {packed.version} needs glibc {packed.glibc}, the recipe promises {target.glibc}: a"
+                " target with less uses a Python of its own; one of uv's builds runs on all"
+            )
+        return Archive(
+            file=File(filename=name, size=packed.size, sha256=packed.sha256),
+            version=packed.version,
+            glibc=packed.glibc,
+            needs=packed.needs,
+        )
 
     def _without(self, target: Target, why: str) -> None:
         self.notes.append(f"no interpreter travels, the target needs a Python {target.python} of its own: {why}")
@@ -166,7 +182,7 @@ class Tools:
 
     def _kept(self, path: Path) -> Wheel:
         name, version, _, _ = parse_wheel_filename(path.name)
-        sha256 = self._supplies.store.add_file(path, sha256_file(path), name=path.name)
+        sha256 = self._supplies.store.add_file(path, name=path.name)
         return Wheel(
             name=str(canonicalize_name(name)),
             version=str(version),

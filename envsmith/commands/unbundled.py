@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from pathlib import Path
 
-from envsmith.bundle import ASSET, LOCK, PATCH, RECIPE, SERIES, SNAPSHOT, SOURCE, Manifest
+from envsmith.bundle import ASSET, LOCK, PATCH, RECIPE, SERIES, SNAPSHOT, SOURCE, Descriptor, Manifest
 from envsmith.commands.workspace import Workspace, open_stack
-from envsmith.tools.files import filesystem, fsync_folder, remove_tree, write_atomic
+from envsmith.errors import SupplyError
+from envsmith.tools.files import filesystem, fsync_folder, remove_tree, sha256_file, write_atomic
 from envsmith.tools.store import Store
 
 _MANIFEST = "manifest.json"
@@ -24,17 +26,16 @@ def unbundle(manifest: Manifest, data: bytes, sha256: str, store: Store) -> Work
         EnvsmithError: what opening the recipe raises.
     """
     folder = store.home / "bundles" / sha256
-    if not _is_whole(folder, data):
+    if not _is_whole(folder, data, manifest):
         with filesystem(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             scratch = Path(tempfile.mkdtemp(prefix=".envsmith-", dir=folder.parent))
         try:
             for kind in _KINDS:
                 for layer in manifest.of(kind):
-                    title = f"stacks/{layer.title.removeprefix('assets/')}" if kind == ASSET else layer.title
-                    path = store.blob_path(layer.sha256)
+                    path = store.verify(layer.sha256)
                     with filesystem(path):
-                        write_atomic(scratch / title, path.read_bytes())
+                        write_atomic(scratch / _place(layer), path.read_bytes())
             write_atomic(scratch / _MANIFEST, data)
             with filesystem(folder):
                 if folder.exists():
@@ -57,8 +58,19 @@ def git_sources(manifest: Manifest, env: str, store: Store) -> dict[str, str]:
     }
 
 
-def _is_whole(folder: Path, data: bytes) -> bool:
+def _is_whole(folder: Path, data: bytes, manifest: Manifest) -> bool:
+    """Whether the folder is what the bundle says, byte for byte, and holds nothing else."""
+    wanted = {_MANIFEST: hashlib.sha256(data).hexdigest()}
+    wanted |= {_place(layer): layer.sha256 for kind in _KINDS for layer in manifest.of(kind)}
     try:
-        return (folder / _MANIFEST).read_bytes() == data
-    except OSError:
+        there = {str(path.relative_to(folder)): path for path in folder.rglob("*") if not path.is_dir()}
+        if there.keys() != wanted.keys() or any(path.is_symlink() for path in there.values()):
+            return False
+        return all(sha256_file(path) == wanted[name] for name, path in there.items())
+    except (OSError, SupplyError):
         return False
+
+
+def _place(layer: Descriptor) -> str:
+    """Where a file lies in the workspace: assets are looked for beside the recipe."""
+    return f"stacks/{layer.title.removeprefix('assets/')}" if layer.media_type == ASSET else layer.title

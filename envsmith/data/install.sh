@@ -99,7 +99,7 @@ done
     fail bundle-unexpected 5 "this is the bundle sha256:$manifest, and sha256:$expect is expected" \
         "ask whoever said the digest which bundle they mean; do not install this one"
 
-proven() {    # sha256, title: prints the path of a blob after comparing it with its name and with the manifest
+proven() {    # sha256, title, copy: compares a copy of a blob with its name and with the manifest; only the copy is used
     blob=$here/blobs/sha256/$1
     [ -f "$blob" ] || {
         if grep -q 'io.envsmith.delta.base' "$here/index.json"; then
@@ -108,12 +108,13 @@ proven() {    # sha256, title: prints the path of a blob after comparing it with
         fi
         fail bundle-blob-missing 5 "the bundle lacks the blob $1, which is \`$2\`" "copy the bundle again"
     }
-    [ "$(sha256 "$blob")" = "$1" ] ||
+    cat "$blob" >"$3" || fail disk-full 4 "\`$2\` could not be copied to \`$3\`" "make room, and run it again"
+    [ "$(sha256 "$3")" = "$1" ] ||
         fail bundle-blob-corrupt 5 "the blob $1, which is \`$2\`, is not what its name says" "copy the bundle again"
-    [ "$1" = "$manifest" ] || grep -q "\"digest\":\"sha256:$1\"" "$here/blobs/sha256/$manifest" ||
+    [ "$1" = "$manifest" ] ||
+        grep -qF "\"org.opencontainers.image.title\":\"$2\"},\"digest\":\"sha256:$1\"" "$boot/manifest" ||
         fail bundle-file-differs 5 "\`FILES.tsv\` names the blob $1 as \`$2\`, and the manifest does not" \
             "copy the bundle again"
-    printf '%s\n' "$blob"
 }
 
 titled() {    # pattern of a title: prints `sha256<tab>title` of every file it fits
@@ -122,8 +123,6 @@ titled() {    # pattern of a title: prints `sha256<tab>title` of every file it f
         case $title in $1) printf '%s\t%s\n' "$digest" "$title" ;; esac
     done <"$here/FILES.tsv"
 }
-
-proven "$manifest" "the manifest" >/dev/null
 
 # --- a Python: the bundle's, else this machine's ---
 
@@ -135,7 +134,8 @@ has_python() {
     [ "$(cat "$place/.envsmith-archive" 2>/dev/null || :)" = "$sum" ]
 }
 
-mkdir -p "$root/.tools"
+mkdir -p "$root/.tools" 2>/dev/null && [ -w "$root/.tools" ] ||
+    fail root-not-writable 4 "\`$root\` cannot be written" "choose another folder with --root"
 # All work is done in a folder of our own, so that two runs at once do not meet; what a killed one left goes away.
 for old in "$root/.tools/.boot-$(uname -n)-"*; do
     kill -0 "${old##*-}" 2>/dev/null || rm -rf "$old"
@@ -144,6 +144,7 @@ boot=$root/.tools/.boot-$(uname -n)-$$
 rm -rf "$boot"
 mkdir "$boot"
 trap 'rm -rf "$boot"' EXIT
+proven "$manifest" "the manifest" "$boot/manifest"
 choices=$boot/choices
 titled "pylock.tools-*-$machine.toml" >"$choices"
 while IFS=$tab read -r digest title; do
@@ -157,11 +158,13 @@ while IFS=$tab read -r digest title; do
         name=${carried##*/}
         place=$root/.python/${name%.tar}-$(printf '%.12s' "$sum")
         if ! has_python; then
-            blob=$(proven "$sum" "python/$name") || exit $?
+            proven "$sum" "python/$name" "$boot/python.tar"
             mkdir -p "$root/.python"
             mkdir "$boot/python"
-            tar -xf "$blob" -C "$boot/python" --no-same-owner 2>/dev/null || tar -xf "$blob" -C "$boot/python" ||
+            tar -xf "$boot/python.tar" -C "$boot/python" --no-same-owner 2>/dev/null ||
+                tar -xf "$boot/python.tar" -C "$boot/python" ||
                 fail interpreter-not-unpacked 4 "the interpreter could not be unpacked to \`$place\`" "is the disk full?"
+            rm -f "$boot/python.tar"
             printf '%s\n' "$sum" >"$boot/python/.envsmith-archive"
             if ! has_python; then
                 rm -rf "$place"
@@ -190,16 +193,16 @@ has_tools() {
 
 if ! has_tools; then
     printf 'put envsmith into %s\n' "$tools" >&2
-    proven "$sum_of_lock" "$lock" >/dev/null
-    cp "$here/blobs/sha256/$sum_of_lock" "$boot/$lock"
     mkdir -p "$boot/blobs/sha256"
+    proven "$sum_of_lock" "$lock" "$boot/$lock"
+    uv_wheel=
     sed -n 's/.*name = "\([^"]*\.whl\)", path = "blobs\/sha256\/\([0-9a-f]\{64\}\)".*/\2 \1/p' \
         "$boot/$lock" >"$boot/wheels"
     while read -r digest name; do
-        blob=$(proven "$digest" "wheels/$name") || exit $?
-        ln -s "$blob" "$boot/blobs/sha256/$digest"
-        case $name in uv-*) uv_wheel=$blob ;; esac
+        proven "$digest" "wheels/$name" "$boot/blobs/sha256/$digest"
+        case $name in uv-*) uv_wheel=$boot/blobs/sha256/$digest ;; esac
     done <"$boot/wheels"
+    [ -n "$uv_wheel" ] || fail bundle-malformed 5 "\`$lock\` names no wheel of uv" "copy the bundle again"
     # uv is taken out of its wheel; nothing else of it runs.
     "$python" -I -B -c 'import os, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]) as wheel:
@@ -215,7 +218,7 @@ os.chmod(sys.argv[2], 0o755)' "$uv_wheel" "$boot/uv"
         export UV_CACHE_DIR UV_NO_CONFIG UV_OFFLINE UV_PYTHON_DOWNLOADS UV_LINK_MODE HOME
         exec "$boot/uv" --quiet "$@"
     )
-    # The links lead to blobs under their digests: uv compares size and sha256 of each with the lock.
+    # uv compares size and sha256 of each wheel with the lock once more.
     uv venv --relocatable --python "$python" --no-project "$boot/env" &&
         (cd "$boot" && uv pip sync --preview-features pylock --no-index --python "$boot/env/bin/python" "$lock") ||
         fail tools-not-installed 6 "envsmith could not be put into \`$tools\`" "what uv said stands above"
@@ -238,6 +241,7 @@ ENVSMITH_PYTHON=${ENVSMITH_PYTHON:+$ENVSMITH_PYTHON:}$pythons
 export ENVSMITH_PYTHON
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
 status=0
-"$tools/bin/python" -B -m envsmith install "$here" "$@" || status=$?
+# Isolated: neither the current folder nor a variable may bring code of its own.
+"$tools/bin/python" -I -B -m envsmith install "$here" "$@" || status=$?
 [ "$status" != 0 ] || printf 'envsmith itself: %s\n' "$tools/bin/envsmith" >&2
 exit "$status"

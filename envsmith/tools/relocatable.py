@@ -95,6 +95,10 @@ def find_relocatable(
 
 def _named(version: str, named: Path, work: Path) -> Found:
     prefix = named.expanduser().absolute()
+    if not prefix.exists():
+        message = f"there is no `{named}`"
+        hint = "name the prefix of an interpreter, its executable, or an archive of it"
+        raise SupplyError(Problem(code="no-interpreter", message=message, where=str(named), hint=hint))
     if prefix.is_file() and tarfile.is_tarfile(prefix):
         with filesystem(work):
             work.mkdir(parents=True, exist_ok=True)

@@ -85,7 +85,7 @@ class Store:
         Raises:
             IntegrityError: `blob-digest-differs` when `sha256` is given and the file has another digest.
         """
-        if sha256 and self._has_verified(sha256):
+        if sha256 and self.holds(sha256):
             return sha256
         with filesystem(path):
             source = path.open("rb", buffering=0)
@@ -162,7 +162,8 @@ class Store:
         for path in paths:
             yield path.name, path.stat().st_size
 
-    def _has_verified(self, sha256: str) -> bool:
+    def holds(self, sha256: str) -> bool:
+        """Say whether the store has this blob and it is right; a wrong one is set aside."""
         if not self.has(sha256):
             return False
         with contextlib.suppress(IntegrityError, SupplyError):

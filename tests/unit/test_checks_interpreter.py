@@ -11,7 +11,7 @@ from envsmith.checks.interpreter import SHOWN, check_interpreter_files, library_
 from envsmith.errors import IntegrityError
 from envsmith.observed import Observed, Seen
 from envsmith.report import Finding, Severity
-from envsmith.stdlib import LibraryFile, PythonRecord, PythonSeen, parse_pyvenv, python_digest
+from envsmith.stdlib import LibraryFile, PythonRecord, PythonSeen, parse_pyvenv
 
 BASE = "/opt/python"
 LIB = f"{BASE}/lib/python3.11"
