@@ -211,7 +211,7 @@ def test_nothing_of_others_is_written_over(kit: Kit, tmp_path: Path, plant: Call
         (("-o", "b.tar", "--env", "nobody"), "unknown-env"),
         (("-o", "b.tar", "--since", "nowhere"), "bundle-unknown"),
         (("-o", "b.tar", "--sign", "no-key"), "signing-key-unusable"),
-        (("-o", "b.tar", "--python", "no-python"), "interpreter-not-relocatable"),
+        (("-o", "b.tar", "--python", "no-python"), "no-interpreter"),
         (("-o", "b.tar", "--source", "nothing=x"), "unknown-source"),
     ],
 )
@@ -389,7 +389,9 @@ def test_a_signature_of_another_namespace_or_bundle_is_none(kit: Kit, site: Site
         said = site.refused(bundle.path, "--trust", trust)
         assert said.code == 5, said.out
         assert all(code.startswith("signature-") for code in said.codes), said.codes
-        shown = site.inside("inspect", bundle.path, "--check", "--trust", trust)
+        asked = site.inside("inspect", bundle.path, "--check", "--trust", trust)
+        assert (asked.code, asked.codes) == (5, said.codes), "whoever names keys asks whether one of them signed"
+        shown = site.inside("inspect", bundle.path, "--check")
         assert shown.code == 0
         assert shown.json["data"]["signatures"][0]["problem"] is not None
 
@@ -430,20 +432,30 @@ def test_an_older_version_is_refused_also_under_a_new_tag_and_goes_on_purpose(
 ) -> None:
     old = version_of(kit, tmp_path, "1.9")
     assert Bundle(old).entry.tag == "pair-1.9"
-    newer = Tampered.of(Bundle(old), tmp_path / "newer")
-    newer.rewrite(replace(newer.manifest, annotations={**newer.manifest.annotations, form.VERSION: "1.10"}))
-    new = newer.path
+    claiming = Tampered.of(Bundle(old), tmp_path / "claiming")
+    claiming.rewrite(
+        replace(claiming.manifest, annotations={**claiming.manifest.annotations, form.VERSION: "9" * 5000})
+    )
+    refused = site.inside("install", claiming.path, "--root", site.root, "--env", "a")
+    assert (refused.code, refused.codes) == (5, ["bundle-malformed"]), "its recipe states another version"
+    new = version_of(kit, tmp_path, "10")
     assert site.install(new, "--env", "a").code == 0
     posing = Tampered.of(Bundle(old), tmp_path / "posing")
     index = (posing.path / "index.json").read_text()
-    posing.write("index.json", index.replace("pair-1.9", "pair-1.10").encode())
+    posing.write("index.json", index.replace("pair-1.9", "pair-10").encode())
     for bundle in (old, posing.path):
         said = site.inside("install", bundle, "--root", site.root, "--env", "a")
         assert (said.code, said.codes) == (1, ["bundle-older"])
         assert "version 1.9)" in said.json["errors"][0]["message"]
         assert site.inside("inspect", bundle).json["data"]["version"] == "1.9"
     record = site.root / "pair-a" / "bundle.json"
-    assert json.loads(record.read_text())["version"] == "1.10"
+    assert json.loads(record.read_text())["version"] == "10"
+    unstated = site.inside("install", kit.pair.path, "--root", site.root, "--env", "a")
+    assert (unstated.code, unstated.codes) == (1, ["bundle-older"]), "what states no version may be of any age"
+    kept = record.read_text()
+    record.write_text("{bad")
+    assert site.inside("install", old, "--root", site.root, "--env", "a").codes == ["bundle-record-unreadable"]
+    record.write_text(kept)
     said = site.inside("install", old, "--root", site.root, "--env", "a", "--allow-older")
     assert said.code == 0, said.out
     assert json.loads(record.read_text())["version"] == "1.9"

@@ -67,7 +67,10 @@ def shells() -> list[str]:
 
 
 def test_it_installs_from_nothing_and_a_second_run_is_quiet_and_changes_nothing(kit: Kit, tmp_path: Path) -> None:
-    """No HOME, no PATH to us: with the carried interpreter where there is one."""
+    """No HOME, no PATH to us, the carried interpreter where there is one; code in the current folder does not run."""
+    for name in ("click.py", "envsmith/__init__.py", "usercustomize.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("raise SystemExit('hijacked')\n")
     carried = bool(kit.whole.manifest.of(form.PYTHON))
     env = {} if carried else with_python()
     bundle, root = kit.whole, tmp_path / "envs"
