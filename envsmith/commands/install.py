@@ -77,9 +77,10 @@ def run(bundle: str, wishes: Wishes, *, environ: Mapping[str, str], screen: Scre
         opened = open_bundle(layout, wishes.tag, wishes.expect)
         require_expected(opened, wishes.expect)
         trusted = site_signers(wishes.trust)
-        if wishes.expect is not None and wishes.trust is None:
-            trusted = None  # the digest was said over another channel: that is all that a signature could prove
-        who = require_trust(signatures_of(opened, trusted or ()), trusted, layout.where)
+        signed = signatures_of(opened, trusted or ())
+        # A digest that was said over another channel is all that a signature could prove.
+        enough = wishes.expect is not None and wishes.trust is None
+        who = require_trust(signed, None if enough else trusted, layout.where)
         _require_fit(opened, wishes)
         _require_newer(opened, root, wishes)
         screen.say(f"verify {layout.where}: {opened.manifest.stack} {opened.manifest.version}")

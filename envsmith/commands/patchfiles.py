@@ -51,7 +51,8 @@ def read_patches(folder: Path, series_paths: Iterable[str], base: str | None) ->
 
 def _read_series(folder: Path, path: str, base: str | None) -> tuple[LockedSeries, list[Patch]]:
     where = folder / path
-    text = read_file(where, "series-missing", "there is no such series").decode("utf-8", errors="replace")
+    hint = "series lie in `patches/` beside the recipe or beside its folder: bring that folder along with the recipe"
+    text = read_file(where, "series-missing", "there is no such series", hint).decode("utf-8", errors="replace")
     series = parse_series(text, shown(where))
     if base is not None:
         check_base(series, base, shown(where))
@@ -73,7 +74,7 @@ def _read_series(folder: Path, path: str, base: str | None) -> tuple[LockedSerie
     return LockedSeries(path=path, layer=series.layer.value, patches=locked), patches
 
 
-def read_file(path: Path, code: str, message: str) -> bytes:
+def read_file(path: Path, code: str, message: str, hint: str | None = None) -> bytes:
     """Read one file that must be there.
 
     Raises:
@@ -83,4 +84,4 @@ def read_file(path: Path, code: str, message: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
-        raise InputError(Problem(code=code, message=message + reason, where=shown(path))) from error
+        raise InputError(Problem(code=code, message=message + reason, where=shown(path), hint=hint)) from error
