@@ -13,7 +13,7 @@ NAME = "envsmith.json"
 SCHEMA = 1
 
 #: Keys that may differ between two equal builds.
-VARIABLE = ("built-at", "seconds", "log", "root", "python-path", "python-record", "manifest")
+VARIABLE = ("built-at", "seconds", "log", "root", "python-path", "python-record", "base-hooks", "manifest")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +60,8 @@ class Receipt:
     def to_json(self) -> str:
         """Render with sorted keys."""
         content = {key.replace("_", "-"): value for key, value in asdict(self).items()}
+        # What the interpreter at hand starts with is a fact of this machine, as its path is.
+        content["base-hooks"] = content["verify"].pop("base-hooks", {})
         return json.dumps({"envsmith-receipt": SCHEMA, **content}, indent=2, sort_keys=True) + "\n"
 
 
@@ -74,6 +76,7 @@ def parse(text: str, where: str) -> Receipt:
         if data.pop("envsmith-receipt") != SCHEMA:
             raise ValueError("it was written by another version of envsmith")
         values = {key.replace("-", "_"): value for key, value in data.items()}
+        values["verify"] = {"base-hooks": values.pop("base_hooks", {}), **values["verify"]}
         values.setdefault("python_record", "")
         values.setdefault("gitlinks", {})
         _require(values, _FIELDS, "")

@@ -74,6 +74,7 @@ def test_equal_builds_differ_only_where_they_may() -> None:
     other = replace(
         RECEIPT, built_at="2027-01-01T00:00:00Z", seconds={"sync": 9.0}, log="/other.log", root="/other",
         python_path="/other/python", python_record="8" * 64, manifest="9" * 64,
+        verify={**RECEIPT.verify, "base-hooks": {"/other/b.pth": "b" * 64}},
     )  # fmt: skip
     one, two = json.loads(RECEIPT.to_json()), json.loads(other.to_json())
     assert {key for key in one if one[key] != two[key]} == set(VARIABLE)
