@@ -86,6 +86,7 @@ class _Trials:
         )
         for part in self.work.glob("p.tar.*"):
             part.unlink()
+        self._remove("w.tar", "c")
 
     def installing(self) -> None:
         """From nothing: empty store, empty cache, no network."""
