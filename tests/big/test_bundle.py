@@ -16,6 +16,8 @@ from envsmith.bundle import BUNDLE, SIGNATURES, Descriptor, parse_index, parse_m
 from tests.support.project import envsmith
 
 pytestmark = pytest.mark.big
+#: Read before a test becomes a stranger here.
+SOURCE = os.environ.get("ENVSMITH_TEST_BUNDLE", "")
 
 
 def flip(path: Path, other: Path) -> None:
@@ -75,11 +77,10 @@ def copy_private(path: Path) -> None:
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    source = os.environ.get("ENVSMITH_TEST_BUNDLE")
-    if not source:
+def bundle() -> Path:
+    if not SOURCE:
         pytest.skip("ENVSMITH_TEST_BUNDLE names no bundle")
-    return Path(source)
+    return Path(SOURCE)
 
 
 def linked(source: Path) -> Path:
