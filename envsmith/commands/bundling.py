@@ -43,6 +43,7 @@ from envsmith.bundle import (
     render_manifest,
 )
 from envsmith.bundlecheck import lacking, root_titles
+from envsmith.bundlejson import to_json
 from envsmith.commands.assets import asset_path
 from envsmith.commands.making import Maker, origins_of, patches_of, stored_of
 from envsmith.commands.patchfiles import PatchSet, read_file
@@ -53,7 +54,7 @@ from envsmith.commands.travelling import Interpreters, Tools
 from envsmith.commands.workspace import Workspace
 from envsmith.data import text as data_text
 from envsmith.errors import Bug, Problem
-from envsmith.lock import File, Lock, Wheel
+from envsmith.lock import File, Lock, Wheel, digest
 from envsmith.tools.files import filesystem
 from envsmith.tools.layout_writing import BytesContent, Content, FileContent
 from envsmith.tools.uv import install_pylock, uv_version
@@ -333,14 +334,14 @@ class Gathering:
         layers = self._pile.finished()
         content = config_json(self._config(layers))
         config = Descriptor(media_type=CONFIG, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
-        locks = {one.name: hashlib.sha256(one.text.encode()).hexdigest() for one in self.chosen}
-        annotations = {TITLE: self.stack, VERSION: self._version(), LOCKS: _compact(locks)}
+        locks = {one.name: digest(one.text) for one in self.chosen}
+        annotations = {TITLE: self.stack, VERSION: self._version(), LOCKS: to_json(locks).decode()}
         manifest = Manifest(artifact=BUNDLE, config=config, layers=layers, annotations=annotations)
         return manifest, {**self._pile.contents, config.sha256: BytesContent(data=content)}
 
     def _version(self) -> str:
         stated = self.workspace.stack.stack.version
-        return stated or locks_version({one.name: hashlib.sha256(one.text.encode()).hexdigest() for one in self.chosen})
+        return stated or locks_version({one.name: digest(one.text) for one in self.chosen})
 
     def _versions(self) -> dict[str, str]:
         found = {"envsmith": __version__, "uv": uv_version()}
@@ -370,7 +371,7 @@ class Gathering:
 def _env_config(one: Chosen, python: Mapping[str, Any] | None) -> dict[str, Any]:
     lock = one.lock
     return {
-        "lock": hashlib.sha256(one.text.encode()).hexdigest(),
+        "lock": digest(one.text),
         "recipe": lock.recipe_digest,
         "python": lock.target.python,
         "arch": lock.target.arch,
@@ -379,12 +380,6 @@ def _env_config(one: Chosen, python: Mapping[str, Any] | None) -> dict[str, Any]
         "interpreter": dict(python) if python else None,
         "base": bool(lock.base),
     }
-
-
-def _compact(content: Mapping[str, str]) -> str:
-    import json
-
-    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def _plain_lock(wheels: Iterable[Wheel]) -> bytes:

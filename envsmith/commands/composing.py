@@ -28,11 +28,13 @@ from envsmith.bundle import (
     render_manifest,
     signature_tag,
 )
-from envsmith.bundlecheck import LISTING_FILE, SUMS_FILE, Laid, expected_blobs, sums_text
+from envsmith.bundlecheck import LISTING_FILE, SUMS_FILE, Laid, expected_blobs, root_titles, sums_text
 from envsmith.commands.envs import shown
 from envsmith.commands.screen import Screen
 from envsmith.plan import megabytes
-from envsmith.tools.layout_writing import BytesContent, Content, Written, write_folder, write_tar
+from envsmith.tools.files import filesystem
+from envsmith.tools.layout_writing import BytesContent, Content, FileContent, Written, write_folder, write_tar
+from envsmith.tools.store import Store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +96,19 @@ class Composed:
         }
         index = render_index(one.entry for one in laid)
         return Written(index=index, root=root, blobs=tuple(blobs.values()))
+
+
+def stored(
+    data: bytes, manifest: Manifest, store: Store, sides: tuple[Side, ...] = (), tag: str | None = None
+) -> Composed:
+    """A whole bundle whose blobs are all in the store, ready to be written."""
+    root = {}
+    for title, layer in root_titles(manifest).items():
+        path = store.blob_path(layer.sha256)
+        with filesystem(path):
+            root[title] = path.read_bytes()
+    contents = {one.sha256: FileContent(path=store.blob_path(one.sha256)) for one in manifest.blobs}
+    return Composed(data=data, contents=contents, root=root, sides=sides, tag=tag)
 
 
 def write(target: Path, written: Written, limit: int | None, screen: Screen) -> tuple[Path, ...]:

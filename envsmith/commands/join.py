@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from envsmith.bundlecheck import root_titles
 from envsmith.commands.bundles import Opened, layout_of, open_bundle
-from envsmith.commands.composing import Composed, Side, write
+from envsmith.commands.composing import Composed, Side, stored, write
 from envsmith.commands.envs import shown
 from envsmith.commands.importing import bring_in
 from envsmith.commands.outputs import output_of
@@ -16,9 +15,8 @@ from envsmith.commands.screen import Screen
 from envsmith.commands.supplies import Supplies, open_supplies
 from envsmith.errors import InputError, Problem
 from envsmith.plan import megabytes
-from envsmith.tools.files import filesystem
 from envsmith.tools.layout import read_small
-from envsmith.tools.layout_writing import BytesContent, Content, FileContent
+from envsmith.tools.layout_writing import BytesContent, Content
 from envsmith.tools.storeusage import using
 
 
@@ -76,7 +74,6 @@ def _delta_of(bundles: list[Opened]) -> Opened:
 
 def whole(opened: Opened, supplies: Supplies) -> Composed:
     """A bundle whose blobs are all in the store, with its signatures, ready to be written."""
-    store = supplies.store
     sides: tuple[Side, ...] = ()
     signatures = opened.signatures
     if signatures is not None:
@@ -87,15 +84,5 @@ def whole(opened: Opened, supplies: Supplies) -> Composed:
             for one in signatures.manifest.blobs
         }
         sides = (Side(data=data, contents=contents),)
-    root = {}
-    for title, layer in root_titles(opened.manifest).items():
-        path = store.blob_path(layer.sha256)
-        with filesystem(path):
-            root[title] = path.read_bytes()
-    return Composed(
-        data=opened.manifest_bytes,
-        contents={one.sha256: FileContent(path=store.blob_path(one.sha256)) for one in opened.manifest.blobs},
-        root=root,
-        sides=sides,
-        tag=opened.bundle.entry.tag or None,
-    )
+    tag = opened.bundle.entry.tag or None
+    return stored(opened.manifest_bytes, opened.manifest, supplies.store, sides, tag)

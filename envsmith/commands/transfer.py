@@ -14,9 +14,9 @@ from envsmith.bundle import (
     parse_manifest,
     signature_tag,
 )
-from envsmith.bundlecheck import judge_layout, root_titles
+from envsmith.bundlecheck import judge_layout
 from envsmith.commands.bundles import Opened, layout_of, open_bundle
-from envsmith.commands.composing import Composed, Side, write
+from envsmith.commands.composing import Side, stored, write
 from envsmith.commands.envs import shown
 from envsmith.commands.outputs import Output, output_of
 from envsmith.commands.result import Result
@@ -24,9 +24,8 @@ from envsmith.commands.screen import Screen
 from envsmith.errors import InputError, IntegrityError, Problem, SupplyError
 from envsmith.ocireference import Reference, parse_reference
 from envsmith.plan import megabytes
-from envsmith.tools.files import filesystem
 from envsmith.tools.layout import Layout, root_files
-from envsmith.tools.layout_writing import BytesContent, FileContent
+from envsmith.tools.layout_writing import BytesContent
 from envsmith.tools.store import Store, open_store
 from envsmith.tools.storeusage import using
 
@@ -170,17 +169,7 @@ def _pulled(
         finally:
             screen.done()
     side = _signatures(reference, data, plain_http, environ, screen)
-    contents = {one.sha256: FileContent(path=store.blob_path(one.sha256)) for one in manifest.blobs}
-    root = {}
-    for title, layer in root_titles(manifest).items():
-        with filesystem(store.blob_path(layer.sha256)):
-            root[title] = store.blob_path(layer.sha256).read_bytes()
-    composed = Composed(
-        data=data,
-        contents=contents,
-        root=root,
-        sides=(side,) if side else (),
-    )
+    composed = stored(data, manifest, store, (side,) if side else ())
     target.require(composed.sha256, manifest.stack)
     files = write(target.path, composed.written(), target.part_bytes, screen)
     return Result(
