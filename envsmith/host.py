@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, ValidationError
+from pydantic import AfterValidator, Field, StrictBool, ValidationError
 
 from envsmith.errors import InputError, Problem
+from envsmith.hostfacts import FactTable, HostFacts
 from envsmith.toml_position import KeyPath, line_of, locate
 from envsmith.toml_reader import TomlError, read_toml
 
@@ -40,11 +41,7 @@ def _requirement(text: str) -> str:
     return text
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
-
-
-class About(_Table):
+class About(FactTable):
     """`[snapshot]`: where the file comes from."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
@@ -56,43 +53,30 @@ class About(_Table):
     note: str = ""
 
 
-class Accelerator(_Table):
-    """`[[host.accelerator]]`: one kind of device."""
+class Hook(FactTable):
+    """`[[python.hook]]`: a `.pth` file, sitecustomize or usercustomize of the base."""
 
-    name: str
-    count: Annotated[StrictInt, Field(ge=1)]
-    memory_bytes: Annotated[StrictInt, Field(ge=0)] | None = None
-    compute_capability: str | None = None
-    data_centre: bool | None = None
-
-
-class HostFacts(_Table):
-    """`[host]`: the machine. The kernel's driver, the mapped libcuda and what it answers are separate facts."""
-
-    arch: str | None = None
-    kernel: str | None = None
-    glibc: str | None = None
-    driver: str | None = None
-    """Version of the kernel driver, as the vendor writes it."""
-    libcuda: str | None = None
-    """Path of the libcuda that a fresh process maps."""
-    libcuda_version: str | None = None
-    cuinit: StrictInt | None = None
-    """What `cuInit(0)` answered; 0 is success."""
-    cuda_driver_version: str | None = None
-    """What `cuDriverGetVersion` answered, `12.8`."""
-    accelerator: tuple[Accelerator, ...] = ()
+    path: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    owner: str | None = None
+    """The distribution whose RECORD names it."""
 
 
-class BasePython(_Table):
+class BasePython(FactTable):
     """`[python]`: the base interpreter."""
 
     executable: str
     version: Annotated[str, AfterValidator(_version)]
     prefix: str | None = None
+    site: tuple[str, ...] = ()
+    """The folders that its site module searches for packages, in order."""
+    headers: StrictBool | None = None
+    """Whether Python.h lies where its sysconfig says: what compiling at run time needs."""
+    hook: tuple[Hook, ...] = ()
+    """What runs in every process of it."""
 
 
-class Altered(_Table):
+class Altered(FactTable):
     """One file of a base package that was not as its RECORD says when the snapshot was taken."""
 
     path: Annotated[str, Field(min_length=1)]
@@ -101,7 +85,7 @@ class Altered(_Table):
     """What it was; None where it was missing."""
 
 
-class BasePackage(_Table):
+class BasePackage(FactTable):
     """`[[packages]]`: one distribution of the base."""
 
     name: str
@@ -117,9 +101,11 @@ class BasePackage(_Table):
     """Sha256 of its RECORD, which names every file of it."""
     altered: tuple[Altered, ...] = ()
     """Files that were not as RECORD says already then."""
+    editable: str | None = None
+    """The source tree of an editable installation, which is part of the base."""
 
 
-class Snapshot(_Table):
+class Snapshot(FactTable):
     """A whole snapshot file."""
 
     snapshot: About
@@ -134,7 +120,9 @@ class Snapshot(_Table):
     def digest(self) -> str:
         """Sha256 over interpreter and packages, for locks; order and the machine's facts do not count."""
         content = {
-            "python": self.python.model_dump(mode="json", by_alias=True) if self.python else None,
+            "python": self.python.model_dump(mode="json", include={"executable", "version", "prefix"})
+            if self.python
+            else None,
             "packages": sorted(map(_for_digest, self.packages), key=lambda package: str(package["name"])),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -143,7 +131,7 @@ class Snapshot(_Table):
 def _for_digest(package: BasePackage) -> dict[str, Any]:
     """What of a package counts; keys that came later count only where they are there, so that old locks stay fresh."""
     said = package.model_dump(mode="json", by_alias=True)
-    return {key: value for key, value in said.items() if value or key not in ("record", "altered")}
+    return {key: value for key, value in said.items() if value or key in ("name", "version", "requires", "files")}
 
 
 def parse_snapshot(text: str, where: str) -> Snapshot:

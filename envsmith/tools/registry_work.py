@@ -43,7 +43,8 @@ class Work:
         """Return what `action` makes of every item, in their order.
 
         Raises:
-            EnvsmithError: all failures as one; a wrong blob outranks a missing one.
+            EnvsmithError: all failures as one; a wrong blob outranks a missing one, and what every blob would meet is
+                said once, however many threads met it before they heard of each other.
         """
         self._stop.clear()
         failures: dict[int, EnvsmithError] = {}
@@ -58,7 +59,7 @@ class Work:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         if failures:
-            raise _together([failures[place] for place in sorted(failures)])
+            raise _together(_once([failures[place] for place in sorted(failures)]))
         return [future.result() for future in futures]
 
     def start(self, total_bytes: int, items: int) -> None:
@@ -100,3 +101,14 @@ class Work:
                 future.result()
             except EnvsmithError as error:
                 failures[place] = error
+
+
+def _once(failures: Sequence[EnvsmithError]) -> list[EnvsmithError]:
+    kept: list[EnvsmithError] = []
+    said: set[str] = set()
+    for error in failures:
+        codes = {problem.code for problem in error.problems}.intersection(_FOR_ALL)
+        if not codes or codes - said:
+            kept.append(error)
+        said |= codes
+    return kept

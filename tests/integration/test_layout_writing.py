@@ -21,7 +21,7 @@ import pytest
 
 from envsmith.bundle import Descriptor
 from envsmith.bundlecheck import judge_layout
-from envsmith.errors import EnvsmithError, IntegrityError, SupplyError
+from envsmith.errors import EnvsmithError, IntegrityError, Problem, SupplyError
 from envsmith.tools.layout import open_layout, read_small, root_files
 from envsmith.tools.layout_writing import (
     BytesContent,
@@ -33,6 +33,7 @@ from envsmith.tools.layout_writing import (
     write_tar,
 )
 from envsmith.tools.progress import Progress
+from envsmith.tools.registry_work import Work
 from envsmith.tools.store import Store
 from envsmith.tools.ustar import ending, header, padding
 from tests.support.bundles import sample, sha
@@ -433,6 +434,19 @@ def test_a_full_disk_is_said_of_the_place_and_leaves_nothing_half(store: Store, 
             assert sha(blob.read_bytes()) == blob.name
     else:
         assert names(small_disk) == set()
+
+
+def test_what_several_threads_meet_at_once_is_said_once() -> None:
+    """Whether the second thread hears of the first in time is chance; what the user reads must not be."""
+    both = threading.Barrier(2)
+
+    def action(name: str) -> None:
+        both.wait(timeout=30)
+        raise SupplyError(Problem(code="disk-full", message=f"there is no room at `{name}`"))
+
+    with pytest.raises(EnvsmithError) as error:
+        Work(QUIET, jobs=2).each(["a", "b"], action)
+    assert [problem.code for problem in error.value.problems] == ["disk-full"]
 
 
 def test_a_store_that_is_full_is_said_of_the_store(small_disk: Path) -> None:
