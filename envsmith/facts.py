@@ -1,4 +1,4 @@
-"""What a probe saw in one process, typed: the mirror of the answer that envsmith/probe/collect.py writes.
+"""What a probe saw in one process, typed: the mirror of the answer that envsmith/probe/observe.py writes.
 
 One `Facts` is one process, called a context. The field names are the keys of the answer; paths are absolute, their
 directory is resolved and their last name is not, so that a link can be told from its target.

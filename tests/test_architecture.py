@@ -103,7 +103,7 @@ DOORS = {
 }
 NEVER = {"torch", "ray", "vllm"}
 #: Sources that only foreign interpreters run.
-PAYLOADS = {"probe/collect.py", "probe/chain.py", "probe/recompile.py"}
+PAYLOADS = {"probe/collect.py", "probe/observe.py", "probe/chain.py", "probe/recompile.py"}
 
 
 def modules() -> Iterator[Path]:

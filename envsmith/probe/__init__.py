@@ -17,7 +17,7 @@ from envsmith.errors import EnvsmithError, HostError, Problem, StepError
 from envsmith.facts import SCHEMA, Facts, parse
 from envsmith.tools.process import Completed, run
 
-PAYLOAD = Path(__file__).with_name("collect.py")
+PAYLOAD = Path(__file__).with_name("observe.py")
 """The payload's source, for contexts that ship it themselves."""
 TOO_OLD_EXIT = 79
 TOO_OLD_MARK = "envsmith-probe: python too old"

@@ -9,7 +9,7 @@ Every process writes its own answer, in the form of envsmith/facts.py, as <out>/
 renamed). Nothing is answered on stdout: frameworks print there, and launchers splice what several ranks print.
 
 It is a file with a main guard, because spawned children import the main module again: one fed through stdin dies
-there (facts/symptoms.md D49). Like collect.py it must parse on 2.7 and run on 3.8; ray, torch and vllm are imported
+there (facts/symptoms.md D49). Like observe.py it must parse on 2.7 and run on 3.8; ray, torch and vllm are imported
 from the probed env, and only by the contexts that are about them.
 """
 

@@ -2,7 +2,7 @@
 
 It runs inside any interpreter, imports nothing but the standard library and answers through a file:
 
-    PYTHON collect.py REQUEST.json ANSWER.json
+    PYTHON observe.py REQUEST.json ANSWER.json
 
 Everything below the gate needs Python 3.8, but the whole file must *parse* on 2.7, else an old interpreter would die
 of a syntax error instead of refusing clearly; hence no f-strings, no annotations, no keyword-only arguments.
