@@ -15,6 +15,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("errors", "toml_position", "toml_reader", "__init__"),
     (
         "host",
+        "hostfacts",
         "launch",
         "report",
         "report_text",
@@ -99,7 +100,7 @@ DOORS = {
     "rich": {"commands/screen.py", "cli.py"},
     "pynvml": {"tools/device.py"},
     "yaml": {"jobconfig.py"},
-    "pydantic": {"recipe.py", "host.py"},
+    "pydantic": {"recipe.py", "host.py", "hostfacts.py"},
 }
 NEVER = {"torch", "ray", "vllm"}
 #: Sources that only foreign interpreters run.
