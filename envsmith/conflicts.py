@@ -7,7 +7,7 @@ are red on every env with an override, facts/anchors.md M9).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -109,6 +109,15 @@ def violations(
                 Violation(package=name, version=declared.version, requirement=f"python{python}", found=target.python)
             )
     return tuple(sorted(found, key=lambda v: (v.package, v.requirement)))
+
+
+def concerning(found: Iterable[Violation], own: Collection[str]) -> tuple[Violation, ...]:
+    """Keep what some packages declare, and what others declare about them; names are canonical."""
+    return tuple(
+        one
+        for one in found
+        if one.package in own or str(canonicalize_name(Requirement(one.requirement).name)) in own
+    )
 
 
 def judge(found: Iterable[Violation], acceptances: Iterable[Acceptance]) -> Verdict:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envsmith import __version__
+from envsmith.commands.basing import BaseAt, refuse_shadows, require_unchanged
 from envsmith.commands.current import switch_current
 from envsmith.commands.depth import Depth, Examination
 from envsmith.commands.envs import BuiltEnv, read_receipt
@@ -47,12 +48,15 @@ from envsmith.errors import EnvsmithError, IntegrityError, NegativeAnswer, Probl
 from envsmith.launch import LaunchTable, path_filter_hook
 from envsmith.lock import Lock, LockedSource, Wheel, digest
 from envsmith.manifest import Entry, Manifest, site_packages
+from envsmith.overlay import HOOK, hook
 from envsmith.plan import (
     BuildSdist,
     BuildSource,
+    CompareBase,
     CreateVenv,
     ExportSource,
     Isolate,
+    LayOver,
     Obtain,
     Plan,
     RepackWheel,
@@ -68,6 +72,7 @@ from envsmith.plan import (
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import Receipt
 from envsmith.report import Severity
+from envsmith.tools.basecommands import write_commands
 from envsmith.tools.editable import editable_names
 from envsmith.tools.files import filesystem, remove_tree, write_atomic
 from envsmith.tools.interpreter import Interpreter
@@ -95,6 +100,8 @@ class Order:
     interpreter: Interpreter
     python_sha256: str
     environ: Mapping[str, str]
+    base: BaseAt | None = None
+    """The vendor's Python that the env is laid over."""
 
 
 @dataclass(kw_only=True)
@@ -168,6 +175,8 @@ class _Build:
 
     def _action(self, step: Step) -> None:
         match step:
+            case CompareBase():
+                self._compare_base()
             case Obtain():
                 self._obtain(step)
             case BuildSdist():
@@ -184,6 +193,8 @@ class _Build:
                 self._sync()
             case Isolate():
                 self._isolate()
+            case LayOver():
+                self._lay_over()
             case WriteLaunchFiles():
                 self._write_launch_files()
             case VerifyEnv():
@@ -196,6 +207,13 @@ class _Build:
                 switch_current(self.directory)
 
     # --- what the env is made of ---
+
+    def _compare_base(self) -> None:
+        assert self.order.base is not None
+        index = require_unchanged(self.order.lock, self.order.base.base)
+        with filesystem(self.directory):
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
+        index.save(self._beside("base.json"))
 
     def _obtain(self, step: Obtain) -> None:
         python = self.order.interpreter.path
@@ -215,6 +233,8 @@ class _Build:
         self.supplies.uv.create_venv(self.directory, interpreter=self.order.interpreter.path, prompt=prompt)
         self.state.scaffold = scaffold_entries(self.directory)
         self.state.base_hooks = base_hooks(self.order.interpreter.path, self.order.environ)
+        if self.order.base is not None:
+            self.state.base_hooks |= self.order.base.hooks
 
     def _export(self, source: LockedSource) -> None:
         from envsmith.tools import git
@@ -265,6 +285,8 @@ class _Build:
 
     def _sync(self) -> None:
         self.state.listed = self._listed()
+        if self.order.base is not None:
+            self._refuse_shadows(self.order.base)
         wheels = [*self.order.lock.wheels, *(item.wheel for item in self.state.editable_wheels)]
         pylock = self._work / "pylock.install.toml"
         pylock.write_text(pylock_of(wheels, self.supplies))
@@ -279,6 +301,20 @@ class _Build:
     def _isolate(self) -> None:
         done = isolate(self.directory)
         self.journal.line(f"isolate: {done}")
+
+    def _refuse_shadows(self, base: BaseAt) -> None:
+        python = self.order.lock.target.python_minor
+        additions = wheel_entries(self.state.listed, env=self.directory, python=python).entries
+        copies = {name: f"source:{folders[0].split('/')[1]}" for name, folders in self.state.editable.items() if folders}
+        refuse_shadows(self.order.lock, base, additions, copies)
+
+    def _lay_over(self) -> None:
+        base = self.order.base
+        assert base is not None
+        name = f"{site_packages(self.order.lock.target.python_minor)}/{HOOK}"
+        write_atomic(self.directory / name, hook(base.base.site))
+        made = write_commands(self.directory, base.commands())
+        self.state.made += [made_entry(self.directory, path) for path in (name, *made)]
 
     def _write_launch_files(self) -> None:
         launch = resolved(self.order.launch, self.directory, self.order.environ)
@@ -370,7 +406,12 @@ class _Build:
             tree_steps=self.state.steps,
             gitlinks={name: links for name, links in self.state.gitlinks.items() if links},
             launch=order.launch.to_dict(),
-            verify=verify_table(order.verify, editable=self.state.editable, base_hooks=self.state.base_hooks),
+            verify=verify_table(
+                order.verify,
+                editable=self.state.editable,
+                base_hooks=self.state.base_hooks,
+                base=order.base.base if order.base else None,
+            ),
             steps=_from_nothing(order),
             root=str(order.root),
             log=str(self.journal.path),
@@ -408,7 +449,8 @@ class VerificationFailed(EnvsmithError):
         errors = [finding for finding in examination.report.findings if finding.severity is Severity.ERROR]
         families = {finding.check for finding in errors}
         # Wrong bytes mean stop and look; a failed check of processes is an answer.
-        self.exit_code = IntegrityError.exit_code if families & {"files", "sources"} else NegativeAnswer.exit_code
+        bytes_differ = families & {"files", "sources", "base"}
+        self.exit_code = IntegrityError.exit_code if bytes_differ else NegativeAnswer.exit_code
         problems = [
             Problem(
                 code=f"verify-{finding.kind}",
@@ -433,5 +475,6 @@ def _from_nothing(order: Order) -> tuple[str, ...]:
         stored=(),
         complete=False,
         current=False,
+        base=order.base.base.python if order.base else None,
     )
     return tuple(step.describe() for step in plan.steps)

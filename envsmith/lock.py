@@ -231,13 +231,20 @@ def lock_name(stack: str, env: str) -> str:
     return f"pylock.{stack}-{env}.toml"
 
 
-def fingerprint(lock: Lock, launch: Mapping[str, object], python_version: str, python_digest: str) -> str:
-    """Sha256 that names an env directory: lock content, launch table and interpreter; comments never count."""
-    content = {
+def fingerprint(
+    lock: Lock, launch: Mapping[str, object], python_version: str, python_digest: str, *, base: str | None = None
+) -> str:
+    """Sha256 that names an env directory: lock content, launch table and interpreter; comments never count.
+
+    `base` is the path of the vendor's Python that the env is laid over.
+    """
+    content: dict[str, Any] = {
         "lock": lock.canonical(),
         "launch": launch,
         "python": {"version": python_version, "sha256": python_digest},
     }
+    if base is not None:
+        content["base"] = base
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -47,6 +47,32 @@ class RepackWheel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CompareBase:
+    """Hold the vendor's packages against the lock before anything is fetched or made."""
+
+    python: str
+    """The base's executable, as the recipe names it."""
+    count: int
+    """Protected packages."""
+
+    def describe(self) -> str:
+        """One line for people."""
+        packages = _counted(self.count, "protected package", "protected packages")
+        return f"compare {packages} of {self.python} with the lock, file by file"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayOver:
+    """Make the base's packages visible behind the env's own, and its commands run by the env's Python."""
+
+    python: str
+
+    def describe(self) -> str:
+        """One line for people."""
+        return f"lay it over {self.python}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CreateVenv:
     """Make the empty environment."""
 
@@ -154,8 +180,8 @@ class SwitchCurrent:
 
 
 Step = (
-    Obtain | BuildSdist | RepackWheel | CreateVenv | ExportSource | BuildSource | SyncWheels | Isolate
-    | WriteLaunchFiles | VerifyEnv | VerifyAgain | WriteReceipt | SwitchCurrent
+    CompareBase | Obtain | BuildSdist | RepackWheel | CreateVenv | ExportSource | BuildSource | SyncWheels | Isolate
+    | LayOver | WriteLaunchFiles | VerifyEnv | VerifyAgain | WriteReceipt | SwitchCurrent
 )  # fmt: skip
 
 
@@ -181,12 +207,13 @@ def make_plan(
     complete: bool,
     current: bool,
     verified: bool = True,
+    base: str | None = None,
 ) -> Plan:
     """Derive the steps that bring an env from what is there to what the lock says.
 
     `python` is (path, version) of the interpreter, `stored` the sha256 of blobs that the store has, `complete`
     says that the env directory has its receipt, `current` that `current` points at it, `verified` that it was verified
-    by the recipe's present verify table.
+    by the recipe's present verify table. `base` is the executable of the vendor's Python that the env is laid over.
     """
     name = f"{lock.stack}/{lock.env}"
     switch = SwitchCurrent(directory=directory.rpartition("/")[2])
@@ -196,7 +223,10 @@ def make_plan(
         again += [] if current else [switch]
         return Plan(env=name, directory=directory, fingerprint=fingerprint, steps=tuple(again))
     missing = tuple(entry for entry in lock.downloads(stored) if entry[1].sha256 not in stored)
-    steps: list[Step] = [Obtain(files=missing)] if missing else []
+    steps: list[Step] = []
+    if base is not None:
+        steps.append(CompareBase(python=base, count=sum(one.protected for one in lock.base)))
+    steps += [Obtain(files=missing)] if missing else []
     steps += [BuildSdist(wheel=wheel) for wheel in lock.unbuilt(stored)]
     steps += [RepackWheel(wheel=wheel) for wheel in lock.patched if wheel.sha256 not in stored]
     steps.append(CreateVenv(python=python[0], version=python[1]))
@@ -205,6 +235,7 @@ def make_plan(
     steps += [
         SyncWheels(count=len(lock.wheels) + sum(source.wheel is None for source in lock.sources)),
         Isolate(),
+        *([LayOver(python=base)] if base is not None else []),
         WriteLaunchFiles(),
         VerifyEnv(),
         WriteReceipt(),

@@ -81,6 +81,7 @@ def parse(text: str, where: str) -> Receipt:
         values.setdefault("gitlinks", {})
         _require(values, _FIELDS, "")
         values["verify"].setdefault("compute-capability", [])
+        values["verify"].setdefault("base", None)
         _require(values["launch"], _LAUNCH, "launch.")
         _require(values["verify"], _VERIFY, "verify.")
         for key in ("series", "tree_steps"):
@@ -124,6 +125,14 @@ def _is_text_or_none(value: object) -> bool:
 
 def _is_numbers(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(item, (int, float)) for item in value.values())
+
+
+def _is_base(value: object) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, dict) and _is_text(value.get("python")) and all(
+        _is_texts(value.get(key)) for key in ("site", "beside")
+    )
 
 
 def _is_table(value: object) -> bool:
@@ -176,6 +185,7 @@ _VERIFY: dict[str, _Fits] = {
     ),
     "editable": _is_texts_table,
     "base-hooks": _is_text_table,
+    "base": _is_base,
 }
 
 

@@ -44,6 +44,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "receipt",
         "recorded",
         "basepackages",
+        "overlay",
         "bundle",
         "bundlecheck",
         "bundlejson",

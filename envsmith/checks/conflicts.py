@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from packaging.utils import canonicalize_name
 
-from envsmith.conflicts import Acceptance, Declaration, Violation, judge, violations
-from envsmith.facts import Facts
+from envsmith.checks.expected import within
+from envsmith.conflicts import Acceptance, Declaration, Violation, concerning, judge, violations
+from envsmith.facts import Distribution, Facts
 from envsmith.lock import Lock
 from envsmith.report import REBUILD, Finding, Severity
 from envsmith.target import Target
@@ -26,6 +28,39 @@ def check_conflicts(lock: Lock, facts: Facts) -> Iterator[Finding]:
     expected |= {source.project: source.version for source in lock.sources}
     yield from check_versions(expected, facts)
     yield from _broken(lock, facts)
+
+
+def check_conflicts_over_base(lock: Lock, facts: Facts, env_dir: str) -> Iterator[Finding]:
+    """The same for an env over a vendor's base: the env's own distributions come first, those of the base behind them.
+
+    Proves that the env holds exactly its locked distributions, that the packages of the base that the lock builds on
+    have their locked versions, and that no requirement between env and base is broken beyond the accepted ones. What
+    the base's packages want of each other is their vendor's matter, and what else the base holds is not judged.
+    """
+    inside = tuple(d for d in facts.distributions if within(d.metadata, (env_dir,)))
+    own = {str(canonicalize_name(one.name)) for one in inside}
+    expected = {wheel.name: wheel.version for wheel in lock.wheels}
+    expected |= {source.project: source.version for source in lock.sources}
+    yield from check_versions(expected, replace(facts, distributions=inside))
+    first: dict[str, Distribution] = {}
+    for one in facts.distributions:
+        first.setdefault(str(canonicalize_name(one.name)), one)
+    for package in lock.base:
+        seen = first.get(package.name)
+        if package.protected or package.name in own:
+            continue  # of protected ones the family `base` says more
+        if seen is None or (package.version is not None and seen.version != package.version):
+            yield Finding(
+                check=FAMILY,
+                kind="base-version-differs" if seen else "base-package-missing",
+                severity=Severity.ERROR,
+                subject=package.name,
+                message=f"the env was locked over {package.name} of the base, which is another one now",
+                expected=package.version,
+                actual=seen.version if seen else "not there",
+                hint="take a new snapshot and lock again",
+            )
+    yield from _broken(lock, replace(facts, distributions=tuple(first.values())), own)
 
 
 def check_versions(expected: Mapping[str, str], facts: Facts) -> Iterator[Finding]:
@@ -101,7 +136,8 @@ def _twice(name: str, wanted: str | None, seen: list[tuple[str, str]]) -> Findin
     )
 
 
-def _broken(lock: Lock, facts: Facts) -> Iterator[Finding]:
+def _broken(lock: Lock, facts: Facts, own: Collection[str] | None = None) -> Iterator[Finding]:
+    """Judge declared requirements; with `own` only those of these packages, and those on them."""
     declarations = {
         str(canonicalize_name(d.name)): Declaration(
             name=str(canonicalize_name(d.name)), version=d.version, requires=d.requires
@@ -121,7 +157,8 @@ def _broken(lock: Lock, facts: Facts) -> Iterator[Finding]:
     roots = [f"{name}[{','.join(extras)}]" for name, extras in lock.extras.items()]
     roots += [f"{source.project}[{','.join(source.extras)}]" for source in lock.sources]
     meant = tuple(Acceptance(package=c.package, requirement=c.requirement, because=c.because) for c in lock.conflicts)
-    verdict = judge(violations(declarations, versions, lock.target, roots), meant)
+    found = violations(declarations, versions, lock.target, roots)
+    verdict = judge(found if own is None else concerning(found, own), meant)
     for violation in verdict.unaccepted:
         yield _unmeant(violation)
     for entry in verdict.stale:

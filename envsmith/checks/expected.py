@@ -44,7 +44,9 @@ class Expected:
     imports: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
     allow_outside: tuple[str, ...] = ()
-    """Directories outside of the environment that code may come from: a vendor base, the recipe's allow-outside."""
+    """Directories outside of the environment that code may come from: the recipe's allow-outside."""
+    base_folders: tuple[str, ...] = ()
+    """Where the packages of the vendor's base lie; its hooks are known one by one, those of `allow_outside` are not."""
     hooks: Mapping[str, str] = field(default_factory=dict)
     """sha256 of every known .pth, sitecustomize and usercustomize, by path relative to the environment; files outside
     of it, such as those of the base interpreter, by absolute path."""
@@ -60,7 +62,7 @@ class Expected:
     def allowed(self) -> tuple[str, ...]:
         """All directories that code may come from, the interpreter's own library not counted."""
         work_copies = [directory for directories in self.editable.values() for directory in directories]
-        return (self.env_dir, *self.allow_outside, *work_copies)
+        return (self.env_dir, *self.allow_outside, *self.base_folders, *work_copies)
 
 
 def within(path: str, directories: Iterable[str]) -> bool:

@@ -46,16 +46,22 @@ def check_pth_files(expected: Expected, facts: Facts) -> Iterator[Finding]:
         known = expected.hooks.get(path)
         if known == pth.sha256 or (known is None and within(pth.path, expected.allow_outside)):
             continue
+        does_something = bool(pth.lines or pth.import_lines)
         yield Finding(
             check=FAMILY,
             kind="unowned-pth" if known is None else "changed-pth",
-            severity=Severity.ERROR if pth.sure and (pth.lines or pth.import_lines) else Severity.WARNING,
+            severity=Severity.ERROR if _is_read(pth, expected) and does_something else Severity.WARNING,
             subject=path,
             message=_pth_message(pth, known),
             expected=known,
             actual=pth.sha256 if known else None,
             hint="remove it" if known is None else f"build it again with {REBUILD}",
         )
+
+
+def _is_read(pth: PthFile, expected: Expected) -> bool:
+    """Whether Python surely read it: the env's own hook hands the folders of its base to the site module."""
+    return pth.sure or within(pth.path, expected.base_folders)
 
 
 def _pth_message(pth: PthFile, known: str | None) -> str:

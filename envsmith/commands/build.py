@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envsmith.commands.basing import open_base
 from envsmith.commands.current import env_lock, find_place
 from envsmith.commands.depth import Examination
 from envsmith.commands.envs import env_root, shown
@@ -100,23 +101,6 @@ def require_usable(root: Path) -> None:
         )
 
 
-def refuse_base(workspace: Workspace, env: str) -> None:
-    """Say plainly what this version locks but does not build yet, instead of making a wrong env.
-
-    Raises:
-        InputError: `base-unsupported`.
-    """
-    if workspace.stack.env[env].base is not None:
-        raise InputError(
-            Problem(
-                code="base-unsupported",
-                message="this version of envsmith locks envs over a vendor base, but does not build them yet",
-                where=f"{shown(workspace.path)}:env.{env}.base",
-                hint="`envsmith lock` and `envsmith check` work on it",
-            )
-        )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wishes:
     """What the command line asks for."""
@@ -141,7 +125,6 @@ def build_one(workspace: Workspace, env: str, root: Path, supplies: Supplies, wi
         NegativeAnswer: a stale lock where it may not be made anew.
         EnvsmithError: the step that failed.
     """
-    refuse_base(workspace, env)
     stale = staleness(workspace, env)
     if stale is not None:
         if wishes.locked:
@@ -173,9 +156,11 @@ def _order(
     launch = recipe.launch.table()
     verify = recipe.verify.model_dump(mode="json", by_alias=True)
     verify["compute-capability"] = list(workspace.stack.host.compute_capability or ())
-    interpreter = supplies.interpreter(recipe.python)
+    base = open_base(recipe.base.python, lock.target.python_minor, supplies.environ) if recipe.base else None
+    interpreter = base.interpreter if base else supplies.interpreter(recipe.python)
     python_sha256 = interpreter_digest(interpreter.path)
-    mark = fingerprint(lock, launch.to_dict(), interpreter.version, python_sha256)
+    over = recipe.base.python if recipe.base else None
+    mark = fingerprint(lock, launch.to_dict(), interpreter.version, python_sha256, base=over)
     place = find_place(root / f"{lock.stack}-{lock.env}", mark, rebuild=rebuild)
     plan = make_plan(
         lock,
@@ -186,6 +171,7 @@ def _order(
         complete=place.receipt is not None,
         current=place.current,
         verified=place.receipt is not None and _same_table(verify, place.receipt),
+        base=over,
     )
     return Order(
         plan=plan,
@@ -199,6 +185,7 @@ def _order(
         interpreter=interpreter,
         python_sha256=python_sha256,
         environ=supplies.environ,
+        base=base,
     )
 
 

@@ -93,7 +93,7 @@ def _disk(subject: Subject, depth: Depth, environ: Mapping[str, str], examinatio
     if "interpreter" in depth.families:
         yield from look_at_interpreter(subject, depth, environ, examination)
     if "base" in depth.families and judges_base(subject):
-        yield from look_at_base(subject)
+        yield from look_at_base(subject, depth)
 
 
 def _report(

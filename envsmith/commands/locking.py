@@ -24,7 +24,7 @@ from envsmith.commands.snapshots import read_snapshot
 from envsmith.commands.sources import Origin, backend, build_environment, build_wheel, export, unpack_to_work_copy
 from envsmith.commands.supplies import Supplies
 from envsmith.commands.workspace import Workspace, git_place
-from envsmith.conflicts import Acceptance, Declaration, Verdict, active_extras, judge, violations
+from envsmith.conflicts import Acceptance, Declaration, Verdict, active_extras, concerning, judge, violations
 from envsmith.errors import InputError, Problem, StepError, SupplyError
 from envsmith.host import protected_names
 from envsmith.lock import (
@@ -594,12 +594,23 @@ class Locker:
         versions = {**self._base_versions(), **versions}
         asked = (*roots, *(f"{s.project}[{','.join(s.extras)}]" for s in lock.sources if s.extras))
         unversioned = self._base_unversioned()
+        own = {wheel.name for wheel in lock.wheels} | {source.project for source in lock.sources}
+        everything = {**self._base_declarations(), **declarations}
         found = (
             violation
-            for violation in violations(declarations, versions, self.target, asked)
+            for violation in concerning(violations(everything, versions, self.target, asked), own)
             if canonicalize_name(Requirement(violation.requirement).name) not in unversioned
         )
         return judge(found, acceptances(self.env))
+
+    def _base_declarations(self) -> dict[str, Declaration]:
+        """What packages of the base want; what they want of each other is their vendor's matter."""
+        known = self.snapshot.by_name() if self.snapshot else {}
+        return {
+            name: Declaration(name=name, version=package.version, requires=package.requires)
+            for name, package in known.items()
+            if package.version is not None
+        }
 
     def _unreasoned(self) -> list[Problem]:
         """Entries that were pasted and never filled in."""

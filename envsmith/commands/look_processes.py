@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from envsmith.checks.conflicts import check_conflicts, check_requirements, check_versions
+from envsmith.checks.conflicts import check_conflicts, check_conflicts_over_base, check_requirements, check_versions
 from envsmith.checks.expected import Expected
 from envsmith.checks.hooks import check_hooks
 from envsmith.checks.imports import check_imports
@@ -156,6 +156,9 @@ def _bin_on_path(subject: Subject, facts: Facts) -> bool:
 
 
 def _conflicts(subject: Subject, facts: Facts) -> Iterator[Finding]:
+    if subject.lock is not None and subject.base is not None:
+        yield from check_conflicts_over_base(subject.lock, facts, subject.env_dir)
+        return
     if subject.lock is not None and not subject.lock.base:
         yield from check_conflicts(subject.lock, facts)
         return

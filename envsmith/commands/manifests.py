@@ -200,7 +200,9 @@ def leftover_entries(env: Path, paths: Iterable[str], owner: str) -> tuple[Entry
 
 
 def made_entry(env: Path, path: str, owner: str = "envsmith") -> Entry:
-    """List one file that envsmith itself has just written."""
+    """List one file or link that envsmith itself has just written."""
+    if (env / path).is_symlink():
+        return link_entry(path, str((env / path).readlink()), owner)
     data = (env / path).read_bytes()
     executable = bool((env / path).stat().st_mode & 0o111)
     return file_entry(path, data, owner, part="site", executable=executable)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from envsmith.checks.expected import Expected, ImportRoot
+from envsmith.commands.basing import base_entries, installed_in, site_folders
 from envsmith.commands.envs import BuiltEnv, shown
 from envsmith.commands.launching import table_from
 from envsmith.commands.workcopies import WorkCopy
@@ -18,6 +19,7 @@ from envsmith.launch import LaunchTable
 from envsmith.lock import Lock, digest, fingerprint
 from envsmith.lock import parse as parse_lock
 from envsmith.manifest import Manifest, Root, site_packages
+from envsmith.overlay import ACCIDENTAL, Base, protected_roots
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import Receipt
 from envsmith.receipt import parse as parse_receipt
@@ -88,6 +90,17 @@ class Subject:
         return self.lock, self.receipt
 
     @property
+    def base(self) -> Base | None:
+        """The vendor's Python that an env of ours is laid over."""
+        kept = self.verify.get("base")
+        return Base.from_dict(kept) if kept else None
+
+    @cached_property
+    def base_distributions(self) -> tuple[Recorded, ...]:
+        """What is installed in its base, relative to the root of the file system."""
+        return installed_in(self.base) if self.base else ()
+
+    @property
     def executable(self) -> Path:
         """Its interpreter."""
         python = self.directory / "bin" / "python"
@@ -145,7 +158,10 @@ def open_subject(built: BuiltEnv) -> Subject:
     if problems:
         raise IntegrityError(*problems)
     lock = parse_lock(lock_text, shown(built.beside("pylock.toml")))
-    mark = fingerprint(lock, receipt.launch, receipt.python, receipt.python_sha256)
+    base = receipt.verify["base"]
+    mark = fingerprint(
+        lock, receipt.launch, receipt.python, receipt.python_sha256, base=base["python"] if base else None
+    )
     if mark != receipt.fingerprint or not built.directory.name.startswith(mark[:12]):
         raise IntegrityError(_differs("receipt-differs", "the receipt", built.directory / RECEIPT))
     return built_subject(
@@ -185,14 +201,14 @@ def _differs(code: str, what: str, path: Path) -> Problem:
 
 def expectation(subject: Subject) -> Expected:
     """What a process of the env should see, from manifest, lock and recipe."""
-    verify = subject.verify
+    verify, base = subject.verify, subject.base
     python = ".".join(subject.python.split(".")[:2])
     site = f"{subject.env_dir}/{site_packages(python)}"
     return Expected(
         env_dir=subject.env_dir,
         site_packages=site,
         python_version=subject.python,
-        roots=_import_roots(subject),
+        roots={**(_roots_of_base(subject, base) if base else {}), **_import_roots(subject)},
         editable={
             name: tuple(f"{subject.env_dir}/{folder}" for folder in folders)
             for name, folders in verify["editable"].items()
@@ -200,9 +216,27 @@ def expectation(subject: Subject) -> Expected:
         | {name: folders for copy in subject.work if copy.present for name, folders in copy.answers().items()},
         launchers=tuple(verify["launchers"]),
         allow_outside=tuple(verify["allow-outside"]),
+        base_folders=base.folders if base else (),
         hooks={**_hooks(subject.manifest), **verify["base-hooks"]},
         has_device=has_nvidia_device(),
     )
+
+
+def _roots_of_base(subject: Subject, base: Base) -> dict[str, tuple[ImportRoot, ...]]:
+    """What has to answer for the import names of protected packages: the vendor's own files.
+
+    Names that several packages of the base claim are the vendor's matter, and namespaces may have portions in both.
+    """
+    assert subject.lock is not None
+    protected = {one.name for one in subject.lock.base if one.protected}
+    entries = base_entries(one for one in subject.base_distributions if one.name in protected)
+    paths = {entry.path for entry in entries}
+    found: dict[str, tuple[ImportRoot, ...]] = {}
+    for name, roots in protected_roots(entries, folders=site_folders(base), protected=protected).items():
+        first = _import_root(roots[0], paths)
+        if len(roots) == 1 and first.kind != "namespace" and name not in ACCIDENTAL:
+            found[name] = (replace(first, origin=f"/{first.origin}"),)
+    return found
 
 
 def _import_roots(subject: Subject) -> dict[str, tuple[ImportRoot, ...]]:
@@ -231,12 +265,21 @@ def _hooks(manifest: Manifest) -> dict[str, str]:
 
 
 def verify_table(
-    table: Mapping[str, Any], *, editable: Mapping[str, tuple[str, ...]], base_hooks: Mapping[str, str]
+    table: Mapping[str, Any],
+    *,
+    editable: Mapping[str, tuple[str, ...]],
+    base_hooks: Mapping[str, str],
+    base: Base | None = None,
 ) -> dict[str, Any]:
     """The recipe's verify table as a receipt keeps it.
 
     `editable` maps import names to folders below the env, `base_hooks` the hooks that the interpreter itself ships
-    (Debian's has a sitecustomize) to their sha256.
+    (Debian's has a sitecustomize) to their sha256; `base` is the vendor's Python that the env is laid over.
     """
     folders = {name: list(found) for name, found in sorted(editable.items())}
-    return {**table, "editable": folders, "base-hooks": dict(sorted(base_hooks.items()))}
+    return {
+        **table,
+        "editable": folders,
+        "base-hooks": dict(sorted(base_hooks.items())),
+        "base": base.to_dict() if base else None,
+    }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import posixpath
 import stat
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,10 +17,12 @@ from packaging.utils import canonicalize_name
 from envsmith.basepackages import PackageState, files_digest
 from envsmith.observed import Seen, SeenKind
 from envsmith.recorded import Recorded, parse_rows
-from envsmith.tools.tree import hash_tree
+from envsmith.tools.tree import StatIndex, hash_tree, row_of
 
 #: No metadata file of a real distribution comes near this; a larger one is not read.
 LIMIT_BYTES = 64 << 20
+#: How far the clock of a base's file system may be from this machine's.
+_CLOCK_MARGIN_NS = 3_600_000_000_000
 
 
 def read_distributions(root: Path, site_dirs: Iterable[str]) -> tuple[Recorded, ...]:
@@ -97,23 +101,41 @@ def package_states(root: Path, site_dirs: Iterable[str], wanted: Collection[str]
 
     Files are hashed in parallel, each inode once.
     """
-    folders = tuple(site_dirs)
-    chosen = [one for one in read_distributions(root, folders) if wanted is None or one.name in wanted]
+    return indexed_states(root, site_dirs, wanted, StatIndex())[0]
+
+
+def indexed_states(
+    root: Path, site_dirs: Iterable[str], wanted: Collection[str] | None, index: StatIndex
+) -> tuple[list[PackageState], StatIndex]:
+    """The same, without reading the files that an index vouches for; return the index of now too.
+
+    Nothing may be written into a base, so its file system cannot be asked for its time: a file counts as settled when
+    it was changed an hour before this machine's clock.
+    """
+    taken_ns = time.time_ns() - _CLOCK_MARGIN_NS
+    chosen = [one for one in read_distributions(root, tuple(site_dirs)) if wanted is None or one.name in wanted]
     paths = {row.path for one in chosen for row in one.rows or () if not row.path.endswith(".pyc")}
-    seen = [item for path in sorted(paths) if (item := _look(root, path))]
-    digests = hash_tree(root, seen).digests
-    return [_state(root, one, digests) for one in chosen]
+    seen = {path: item for path in sorted(paths) if (item := _look(root, path))}
+    if index.taken_ns > taken_ns:
+        index = StatIndex()  # an index from the future vouches for anything
+    known = {item.path: digest for item in seen.values() if (digest := index.digest(item))}
+    hashed = hash_tree(Path("/"), [item for item in seen.values() if item.path not in known])
+    content = {**known, **hashed.digests}
+    rows = {item.path: row_of(item, content[item.path]) for item in seen.values() if item.path in content}
+    digests = {path: content[item.path] for path, item in seen.items() if item.path in content}
+    return [_state(root, one, digests) for one in chosen], StatIndex(taken_ns=taken_ns, rows=rows)
 
 
 def _look(root: Path, path: str) -> Seen | None:
-    """One file by its path, links followed: what a process would read is what counts."""
+    """The file behind a path, by its real one below `/`: what a process would read is what counts."""
     try:
         info = (root / path).stat()
     except OSError:
         return None
+    real = os.path.realpath(root / path).lstrip("/")
     kind: SeenKind = "file" if stat.S_ISREG(info.st_mode) else "other"
     times = (info.st_mtime_ns, info.st_ctime_ns)
-    return Seen(path, kind, info.st_mode & 0o7777, info.st_size, *times, info.st_ino, info.st_dev, info.st_nlink, None)
+    return Seen(real, kind, info.st_mode & 0o7777, info.st_size, *times, info.st_ino, info.st_dev, info.st_nlink, None)
 
 
 def _state(root: Path, one: Recorded, digests: Mapping[str, str]) -> PackageState:

@@ -110,6 +110,11 @@ def find_interpreter(
     raise SupplyError(_none_fits(version, seen))
 
 
+def interpreter_at(path: Path, environ: Mapping[str, str]) -> Interpreter | str:
+    """Return the real interpreter behind one named path, a venv's base included; in a few words why there is none."""
+    return _ask(path, environ=environ)
+
+
 def interpreter_digest(path: Path) -> str:
     """Return one digest of an interpreter's executable and, where it is shared, its libpython.
 

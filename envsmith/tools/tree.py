@@ -359,7 +359,7 @@ def verify_bytes(
     )
     if len(known) == len(wanted) == len(index.rows):
         return observed, index
-    rows = {seen.path: _row(seen, digests[seen.path]) for seen in wanted if seen.path in digests}
+    rows = {seen.path: row_of(seen, digests[seen.path]) for seen in wanted if seen.path in digests}
     return observed, StatIndex(taken_ns=taken_ns or index.taken_ns, rows=rows)
 
 
@@ -376,7 +376,7 @@ def restamp(index: StatIndex, before: Iterable[Seen], after: Iterable[Seen], tak
     for seen in after:
         digest, old = known.get(seen.path, (None, seen))
         if digest and (seen.size, seen.mtime_ns, seen.ino) == (old.size, old.mtime_ns, old.ino):
-            rows[seen.path] = _row(seen, digest)
+            rows[seen.path] = row_of(seen, digest)
     return StatIndex(taken_ns=taken_ns or index.taken_ns, rows=rows)
 
 
@@ -391,7 +391,8 @@ def clock_ns(folder: Path) -> int:
         return 0
 
 
-def _row(seen: Seen, digest: str) -> Row:
+def row_of(seen: Seen, digest: str) -> Row:
+    """The row of a file that has just been hashed."""
     return Row(seen.size, seen.mtime_ns, seen.ctime_ns, seen.ino, seen.mode, digest)
 
 

@@ -186,7 +186,8 @@ def test_a_base_without_a_snapshot_is_an_input_error(vendor: Vendor) -> None:
     assert vendor.lock().codes == ["snapshot-missing"]
 
 
-def test_building_over_a_base_is_refused_plainly(vendor: Vendor) -> None:
+def test_building_where_the_base_is_not_is_refused_plainly(vendor: Vendor) -> None:
     vendor.recipe("good")
     said = vendor.project.build()
-    assert (said.code, said.codes) == (2, ["base-unsupported"])
+    assert (said.code, said.codes) == (3, ["base-missing"])
+    assert vendor.project.lock.exists(), "the lock can be made anywhere"
