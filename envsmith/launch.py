@@ -7,9 +7,43 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from envsmith.errors import InputError, Problem
+
+#: What the private folder for `driver-library` links to the host driver's libcuda: by its SONAME for the loader, and
+#: without a version for the `-lcuda` of compilers at run time (facts/symptoms.md D04).
+DRIVER_LINKS: Final = ("libcuda.so.1", "libcuda.so")
+#: Other libraries of the driver to link to, by the names that libcuda opens them by, where they lie beside it: for
+#: example `libnvidia-ptxjitcompiler.so.1` and `libnvidia-nvvm.so.4`, which a compat folder has too.
+DRIVER_COMPANIONS: tuple[str, ...] = ()
+LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverPlaces:
+    """Where a host says which NVIDIA driver it has, and where the libcuda of that driver may lie."""
+
+    versions: tuple[str, ...] = ("/proc/driver/nvidia/version", "/sys/module/nvidia/version")
+    """Files that name the version of the kernel's driver; the first that does is believed."""
+    folders: tuple[str, ...] = (
+        "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+        "/lib64", "/usr/lib64", "/lib", "/usr/lib",
+        "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib64/nvidia", "/usr/lib/nvidia",
+        "/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/lib/aarch64-linux-gnu/nvidia/current", "/usr/lib/wsl/lib",
+        "/run/nvidia/driver/usr/lib/x86_64-linux-gnu", "/run/nvidia/driver/usr/lib/aarch64-linux-gnu",
+        "/run/nvidia/driver/usr/lib64", "/run/opengl-driver/lib", "/home/kubernetes/bin/nvidia/lib64",
+    )  # fmt: skip
+    """The loader's default folders, then where distributions, NVIDIA's container tools and driver container, WSL, NixOS
+    and GKE put the driver. The loader's cache and LD_LIBRARY_PATH are looked at before them."""
+    cache: str | None = "/etc/ld.so.cache"
+    """The loader's cache; None for no look at it."""
+    nodes: tuple[str, ...] = ("/dev/nvidiactl", "/dev/nvidia0")
+    """Files of which one is there when a process may use a device."""
+
+
+_HOST: Final = DriverPlaces()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +58,7 @@ class LaunchTable:
     forward: tuple[str, ...] | None = None
     """Variables that must reach workers; None means every key of `set`."""
     driver_library: str | None = None
+    """`host`: a private folder with nothing but the host driver's own libcuda comes first in LD_LIBRARY_PATH."""
     short_dirs: Mapping[str, str] = field(default_factory=dict)
     """Variable to a directory that is made before a process starts; `{scratch}` is filled in."""
     profile: str | None = None
@@ -61,6 +96,19 @@ class LaunchEnvironment:
     directories: tuple[str, ...]
     """Directories that must exist before a process starts."""
     profile: str | None
+    driver_scratch: str | None = None
+    """Folder in which the private folder for the host driver's library is still to be made; None for no such wish."""
+
+    def with_driver_folder(self, folder: str | None) -> LaunchEnvironment:
+        """Put the private folder that was made before all else in LD_LIBRARY_PATH; None where there is no driver."""
+        first = dict(self.prepend)
+        if folder:
+            first[LIBRARY_PATH] = ":".join([folder, *filter(None, [first.get(LIBRARY_PATH)])])
+        return replace(self, prepend=tuple(sorted(first.items())), driver_scratch=None)
+
+    def library_path(self, environ: Mapping[str, str]) -> str:
+        """LD_LIBRARY_PATH as `apply` makes it, whatever else is missing."""
+        return replace(self, require=()).apply(environ).get(LIBRARY_PATH, "")
 
     def apply(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the environment that a process started from `environ` gets.
@@ -89,21 +137,29 @@ class LaunchEnvironment:
             )
         return out
 
-    def shell(self) -> str:
-        """Render as lines for a POSIX shell, to be sourced."""
+    def shell(self, places: DriverPlaces = _HOST) -> str:
+        """Render as lines for a POSIX shell, to be sourced.
+
+        They are read on other machines than they were written on, so the driver's library is looked for by them.
+        """
         lines = [f". {shlex.quote(self.profile)}"] if self.profile else []
         lines += [f"unset {name}" for name in self.unset]
         lines += [f"export {name}={shlex.quote(value)}" for name, value in self.set]
-        lines += [_SHELL_PREPEND.strip()] if self.prepend else []
+        lines += [_SHELL_PREPEND.strip()] if self.prepend or self.driver_scratch else []
         lines += [f"_envsmith_prepend {name} {shlex.quote(first)}" for name, first in self.prepend]
-        lines += ["unset -f _envsmith_prepend"] if self.prepend else []
+        lines += [_shell_driver(places)] if self.driver_scratch else []
+        lines += ["unset -f _envsmith_prepend"] if self.prepend or self.driver_scratch else []
         lines += [f"mkdir -p {shlex.quote(path)}" for path in self.directories]
         lines += [f': "${{{name}:?required by the recipe and not set}}"' for name in self.require]
         return "\n".join(lines) + "\n"
 
     def modulefile(self, title: str) -> str:
-        """Render as a Tcl modulefile, which Lmod and Environment Modules both read."""
+        """Render as a Tcl modulefile, which Lmod and Environment Modules both read.
+
+        It cannot make folders, so of the driver's library it only says where to get it.
+        """
         lines = ["#%Module1.0", f"module-whatis {_tcl(title)}"]
+        lines += [_MODULE_DRIVER] if self.driver_scratch else []
         lines += [f"unsetenv {name}" for name in self.unset]
         lines += [f"setenv {name} {_tcl(value)}" for name, value in self.set]
         lines += [f"prepend-path {name} {_tcl(first)}" for name, first in self.prepend]
@@ -137,6 +193,7 @@ def resolve(table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[
         require=table.require,
         directories=tuple(path for _, path in short),
         profile=table.profile,
+        driver_scratch=scratch if table.driver_library == "host" else None,
     )
 
 
@@ -162,6 +219,147 @@ _envsmith_prepend() {
     unset _envsmith_all _envsmith_rest _envsmith_one
 }
 """
+
+_MODULE_DRIVER: Final = (
+    "# launch.driver-library: a modulefile cannot look for the driver; source env.sh or start through `envsmith run`."
+)
+
+#: The same as envsmith/tools/driver.py does, in the words of POSIX, and of readlink, mktemp and od as coreutils and
+#: busybox have them. A subshell: no variable, option or function of it stays. It says the folder, or nothing.
+_SHELL_DRIVER: Final = r"""
+_envsmith_driver() (
+    set +eu
+    [ -z "${ZSH_VERSION-}" ] || emulate sh
+    [ -z "${BASH_VERSION-}" ] || shopt -u failglob
+    set -f
+    unset IFS
+    PATH=${PATH:+$PATH:}/usr/sbin:/sbin:/usr/bin:/bin
+    version=
+    for file in @VERSIONS@; do
+        [ -r "$file" ] || continue
+        while [ -z "$version" ] && read -r line; do
+            for word in $line; do
+                case $word in
+                    *[!0-9.]* | *..* | .* | *.) ;;
+                    *.*) version=$word; break ;;
+                esac
+            done
+        done <"$file"
+        [ -z "$version" ] || break
+    done
+    [ -n "$version" ] || exit 0
+
+    places() {
+        @CACHE@
+        printf '%s\n' "${LD_LIBRARY_PATH-}" | tr ':;' '\n\n'
+        printf '%s\n' @FOLDERS@
+    }
+    machine() {
+        od -An -tx1 -j4 -N1 "$1" 2>/dev/null
+        od -An -tx1 -j18 -N2 "$1" 2>/dev/null
+    }
+    spoken() { LC_ALL=C tr '\000' '\n' <"$1" | LC_ALL=C grep -cF "$version"; }
+    ours=$(machine /proc/self/exe)
+    search() {
+        while IFS= read -r folder; do
+            for name in "libcuda.so.$version" libcuda.so.1 libcuda.so; do
+                file=$(readlink -f "$folder/$name" 2>/dev/null) || continue
+                case $folder/$file in [!/]* | */stubs/*) continue ;; esac
+                [ -f "$file" ] || continue
+                case $1,${file##*/} in
+                    "name,libcuda.so.$version") ;;
+                    content,libcuda.so | content,libcuda.so.1) [ "$(spoken "$file")" -gt 0 ] || continue ;;
+                    *) continue ;;
+                esac
+                [ "$(machine "$file")" = "$ours" ] || continue
+                printf '%s\n' "$file"
+                return
+            done
+        done
+    }
+    library=$(places | search name)
+    [ -n "$library" ] || library=$(places | search content)
+    if [ -z "$library" ]; then
+        for node in @NODES@; do
+            [ -e "$node" ] || continue
+            printf '%s\n' "envsmith: launch.driver-library: there is no libcuda.so.$version of the driver here" >&2
+            break
+        done
+        exit 0
+    fi
+
+    target() {
+        case $1 in
+            @LINK_PATTERN@) printf '%s\n' "$library" ;;
+            *) readlink -f "${library%/*}/$1" 2>/dev/null ;;
+        esac
+    }
+    umask 077
+    user=$(id -u)
+    scratch=${ENVSMITH_SCRATCH:-/tmp/es$user}
+    case $scratch in /*) ;; "~/"*) scratch=$HOME/${scratch#"~/"} ;; *) scratch=$PWD/$scratch ;; esac
+    mkdir -p "$scratch" 2>/dev/null
+    if [ -z "${ENVSMITH_SCRATCH-}" ] && { [ -L "$scratch" ] || [ ! -O "$scratch" ]; }; then
+        scratch=$(mktemp -d /tmp/esXXXXXX)
+    fi
+    for folder in "$scratch/driver-$version" "$scratch/driver-$version.$user"; do
+        [ -L "$folder" ] || mkdir "$folder" 2>/dev/null
+        { [ -d "$folder" ] && [ ! -L "$folder" ] && [ -O "$folder" ] && chmod 700 "$folder"; } || continue
+        set +f
+        for entry in "$folder"/* "$folder"/.[!.]* "$folder"/..?*; do
+            case ${entry##*/} in @PATTERN@) [ ! -L "$entry" ] || [ -d "$entry" ] || continue ;; esac
+            if [ -e "$entry" ] || [ -L "$entry" ]; then rm -rf "$entry"; fi
+        done
+        set -f
+        for name in @NAMES@; do
+            file=$(target "$name")
+            [ -f "$file" ] || { rm -f "$folder/$name"; continue; }
+            [ "$(readlink "$folder/$name" 2>/dev/null)" != "$file" ] || continue
+            staging=$(mktemp -d "$scratch/.driver-XXXXXX") || break
+            ln -s "$file" "$staging/$name" && mv -f "$staging/$name" "$folder/$name"
+            rm -rf "$staging"
+        done
+        for name in @LINKS@; do
+            [ "$(readlink "$folder/$name" 2>/dev/null)" = "$library" ] || continue 2
+        done
+        printf '%s\n' "$folder"
+        exit 0
+    done
+    printf '%s\n' "envsmith: launch.driver-library: no private folder could be made in $scratch" >&2
+    exit 0
+)
+_envsmith_folder=$(_envsmith_driver)
+[ -z "$_envsmith_folder" ] || _envsmith_prepend LD_LIBRARY_PATH "$_envsmith_folder"
+unset _envsmith_folder
+unset -f _envsmith_driver
+"""
+_SHELL_CACHE: Final = r"""
+        ldconfig -p 2>/dev/null | while read -r line; do
+            case $line in libcuda.so*' => /'*) line=${line##* => } && printf '%s\n' "${line%/*}" ;; esac
+        done
+"""
+
+
+def _shell_driver(places: DriverPlaces) -> str:
+    """Look for the driver's library, link to it in the private folder, and put that first."""
+
+    def words(values: tuple[str, ...]) -> str:
+        return " ".join(map(shlex.quote, values)) or "''"
+
+    filled = {
+        "VERSIONS": words(places.versions),
+        "CACHE": _SHELL_CACHE.strip() if places.cache else ":",
+        "FOLDERS": words(places.folders),
+        "NODES": words(places.nodes),
+        "LINKS": words(DRIVER_LINKS),
+        "LINK_PATTERN": " | ".join(DRIVER_LINKS),
+        "NAMES": words((*DRIVER_LINKS, *DRIVER_COMPANIONS)),
+        "PATTERN": " | ".join((*DRIVER_LINKS, *DRIVER_COMPANIONS)),
+    }
+    text = _SHELL_DRIVER.strip()
+    for name, value in filled.items():
+        text = text.replace(f"@{name}@", value)
+    return text
 
 
 def _elements(value: str) -> str:

@@ -145,25 +145,21 @@ def check_folders(around: Surrounding) -> Iterator[Finding]:
 def _drivers(around: Surrounding) -> Iterator[Finding]:
     """A user-mode driver older than the kernel's answers 803; a newer one is what compat folders are for.
 
-    All numbers count: libcuda 580.95.05 on kernel driver 580.159.04 did (seen on an H200, 2026-11-30).
+    All numbers count: libcuda 580.95.05 on kernel driver 580.159.04 did (seen on an H200, 2026-11-30). The first folder
+    that has one decides; `launch.driver-library` is such a folder, and what comes behind it is not loaded.
     """
     kernel = version_numbers(around.kernel_driver or "")
-    for folder in around.folders:
-        version = around.drivers.get(folder.path)
-        if (
-            DRIVER in folder.names
-            and kernel is not None
-            and (found := version_numbers(version or "")) is not None
-            and found < kernel
-        ):
-            yield _error(
-                "libcuda-wrong-compat",
-                f"{folder.path}/{DRIVER}",
-                "LD_LIBRARY_PATH puts an older user-mode CUDA driver before the host's own: expect error 803",
-                f"{around.kernel_driver} (the kernel's driver)",
-                version,
-                "put the folder of the host's own libcuda first, or take this one out; then start a new process",
-            )
+    first = next((folder.path for folder in around.folders if DRIVER in folder.names), None)
+    found = version_numbers(around.drivers.get(first or "", ""))
+    if first is not None and kernel is not None and found is not None and found < kernel:
+        yield _error(
+            "libcuda-wrong-compat",
+            f"{first}/{DRIVER}",
+            "LD_LIBRARY_PATH puts an older user-mode CUDA driver before the host's own: expect error 803",
+            f"{around.kernel_driver} (the kernel's driver)",
+            around.drivers[first],
+            "put the folder of the host's own libcuda first, or take this one out; then start a new process",
+        )
 
 
 def _shadows(shadows: Sequence[Shadow]) -> Iterator[Finding]:

@@ -1,15 +1,17 @@
-"""Turning a launch table into the environment of a real process: scratch folders made, vendor profile sourced."""
+"""Turning a launch table into the environment of a real process: folders made, profile sourced, driver found."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envsmith.commands.driverlibrary import HOST, DriverFolder, driver_folder
 from envsmith.errors import InputError, Problem
-from envsmith.launch import LaunchEnvironment, LaunchTable, resolve
+from envsmith.launch import DriverPlaces, LaunchEnvironment, LaunchTable, resolve
 from envsmith.tools.files import filesystem
 from envsmith.tools.process import run
 
@@ -51,17 +53,56 @@ def resolved(
     return resolve(table, env_dir=str(env_dir), scratch=scratch_folder(environ), work_dirs=work_dirs)
 
 
-def process_environment(launch: LaunchEnvironment, environ: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of a process, with its directories made and the profile sourced.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """All that a process of an env needs, made on this machine."""
+
+    environment: dict[str, str]
+    """The whole environment of the process."""
+    launch: LaunchEnvironment
+    """The change that was applied; the private folder of the driver's library is among its elements."""
+    driver: DriverFolder | None
+    """That folder; None where the recipe does not ask for it or the machine has no driver."""
+
+
+def prepared(launch: LaunchEnvironment, environ: Mapping[str, str], places: DriverPlaces = HOST) -> Prepared:
+    """Make the directories, source the profile, find the driver's library, and apply the change.
+
+    That `cuInit` works with it is another question: `prove_driver_library`.
 
     Raises:
         InputError: `launch-variable-missing`, `launch-profile-failed`.
+        HostError: `driver-library-missing`.
     """
     for directory in launch.directories:
         with filesystem(Path(directory)):
             Path(directory).mkdir(mode=0o700, parents=True, exist_ok=True)
     sourced = _source(launch.profile, environ) if launch.profile else dict(environ)
-    return launch.apply(sourced)
+    launch, driver = with_driver(launch, sourced, places)
+    return Prepared(environment=launch.apply(sourced), launch=launch, driver=driver)
+
+
+def with_driver(
+    launch: LaunchEnvironment, environ: Mapping[str, str], places: DriverPlaces = HOST
+) -> tuple[LaunchEnvironment, DriverFolder | None]:
+    """Put the private folder of the driver's library first, where the recipe asks for it and there is a driver.
+
+    Raises:
+        HostError: `driver-library-missing`.
+    """
+    if launch.driver_scratch is None:
+        return launch, None
+    driver = driver_folder(launch.driver_scratch, launch.library_path(environ), places)
+    return launch.with_driver_folder(str(driver.folder) if driver else None), driver
+
+
+def process_environment(launch: LaunchEnvironment, environ: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a process, as `prepared` makes it.
+
+    Raises:
+        EnvsmithError: as `prepared` does.
+    """
+    return prepared(launch, environ).environment
 
 
 def _source(profile: str, environ: Mapping[str, str]) -> dict[str, str]:

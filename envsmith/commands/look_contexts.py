@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,12 +15,12 @@ from envsmith.checks.maps import check_level_maps, check_libcuda
 from envsmith.checks.rows import context_rows, running_rows
 from envsmith.checks.running import check_running
 from envsmith.commands.depth import Examination
-from envsmith.commands.launching import resolved
+from envsmith.commands.launching import resolved, with_driver
 from envsmith.commands.libraries import libraries
 from envsmith.commands.look_processes import Surroundings
 from envsmith.commands.subject import Subject, expectation
 from envsmith.commands.workcopies import work_dirs
-from envsmith.errors import EnvsmithError, InputError, Problem
+from envsmith.errors import EnvsmithError, HostError, InputError, Problem
 from envsmith.launch import LaunchEnvironment
 from envsmith.probe import Request
 from envsmith.probe.contexts import CONTEXTS, NEEDS, libcuda_answer, replay, walk_chain
@@ -40,7 +41,7 @@ def look_at_contexts(
     subject: Subject, around: Surroundings, examination: Examination, *, every: bool, progress: Progress | None
 ) -> tuple[list[Finding], tuple[ContextRow, ...]]:
     """Start the chain; `every` context that the env has a package for, else those of the recipe."""
-    expected, intended = expectation(subject), intention(subject, around.shell)
+    expected, intended = expectation(subject), intention(subject, around.shell, around.launch)
     names = {*expected.roots, *expected.editable}
     contexts = _contexts(subject, names, every=every)
     if progress:
@@ -85,15 +86,26 @@ def _driver(subject: Subject, around: Surroundings) -> Iterator[Finding]:
     yield from check_libcuda(answer, libraries(subject), has_device=has_nvidia_device())
 
 
-def intention(subject: Subject, environ: Mapping[str, str]) -> Intended:
-    """What the launch table wants of every process; nothing for an env without a recipe."""
+def intention(subject: Subject, environ: Mapping[str, str], prepared: LaunchEnvironment | None = None) -> Intended:
+    """What the launch table wants of every process; nothing for an env without a recipe.
+
+    `prepared` is the change that was already made for processes of our own.
+    """
     if subject.foreign:
         launch = LaunchEnvironment(unset=(), set=(), prepend=(), require=(), directories=(), profile=None)
         forwarded: tuple[str, ...] = ()
     else:
-        launch = resolved(subject.launch, subject.directory, environ, work_dirs(subject.work))
+        launch = prepared or _as_of_now(subject, environ)
         forwarded = subject.launch.forwarded
     return Intended(launch=launch, forwarded=forwarded, single_instance=tuple(subject.verify["single-instance"]))
+
+
+def _as_of_now(subject: Subject, environ: Mapping[str, str]) -> LaunchEnvironment:
+    """What a process would be started with now. A driver's library that is missing is said of new processes only."""
+    launch = resolved(subject.launch, subject.directory, environ, work_dirs(subject.work))
+    with contextlib.suppress(HostError):
+        launch, _ = with_driver(launch, environ)
+    return launch
 
 
 # --- running processes ---

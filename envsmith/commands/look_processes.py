@@ -19,13 +19,14 @@ from envsmith.checks.maps import check_level_maps
 from envsmith.checks.modules import check_modules
 from envsmith.commands.depth import PROBED, Depth, Examination
 from envsmith.commands.foreign import opened_to_system
-from envsmith.commands.launching import process_environment, resolved
+from envsmith.commands.launching import prepared, resolved
 from envsmith.commands.libraries import libraries
 from envsmith.commands.look_native import NativeLook
 from envsmith.commands.subject import Subject, expectation
 from envsmith.commands.workcopies import work_dirs
 from envsmith.errors import EnvsmithError
 from envsmith.facts import Facts, Level
+from envsmith.launch import LaunchEnvironment
 from envsmith.probe import Request, probe
 from envsmith.report import REBUILD, Finding, Severity
 from envsmith.target import Target
@@ -45,6 +46,8 @@ class Surroundings:
     """The caller's."""
     wanted: Mapping[str, str] = field(default_factory=dict)
     """What the launch table sets, filled in."""
+    launch: LaunchEnvironment | None = None
+    """The change that made `launched`; None for an env without a recipe."""
 
 
 def surroundings(subject: Subject, environ: Mapping[str, str]) -> Surroundings:
@@ -53,8 +56,8 @@ def surroundings(subject: Subject, environ: Mapping[str, str]) -> Surroundings:
     if subject.foreign:
         return Surroundings(launched=shell, shell=shell)
     launch = resolved(subject.launch, subject.directory, environ, work_dirs(subject.work))
-    launched = process_environment(launch, environ)
-    return Surroundings(launched=launched, shell=shell, wanted=dict(launch.set))
+    ready = prepared(launch, environ)
+    return Surroundings(launched=ready.environment, shell=shell, wanted=dict(launch.set), launch=ready.launch)
 
 
 def look_at_processes(

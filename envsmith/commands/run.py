@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from envsmith.commands.driverlibrary import prove_driver_library
 from envsmith.commands.envs import env_root, open_env, shown
-from envsmith.commands.launching import process_environment, resolved, table_from
+from envsmith.commands.launching import prepared, resolved, table_from
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.workcopies import gone_sentence, work_copies, work_dirs
@@ -31,6 +32,7 @@ def run(
     Raises:
         NegativeAnswer: `env-incomplete` for an env without our receipt.
         InputError: `command-missing`, `command-not-found`, `launch-variable-missing`.
+        HostError: `driver-library-missing`, `driver-library-unproven`.
     """
     built = open_env(env, env_root(root, environ))
     if built.receipt is None:
@@ -58,7 +60,8 @@ def run(
                 hint=f"for example `envsmith run {env} -- python -V`, or `--print` for lines to source",
             )
         )
-    whole = process_environment(environment, environ)
+    ready = prepared(environment, environ)
+    whole = ready.environment
     program = shutil.which(command[0], path=whole["PATH"])
     if program is None:
         raise InputError(
@@ -69,5 +72,7 @@ def run(
                 hint="`envsmith run ENV --print` shows the PATH it is looked for on",
             )
         )
+    if ready.driver:
+        prove_driver_library(ready.driver, built.directory / "bin" / "python", whole)
     replace_process((program, *command[1:]), env=whole)
     raise AssertionError("a replaced process does not come back")

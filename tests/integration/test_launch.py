@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from envsmith.launch import LaunchEnvironment, LaunchTable, resolve
 
 SHELLS = [shell for shell in ("sh", "dash", "bash", "zsh", "ksh", "busybox") if shutil.which(shell)]
 #: What a shell puts into its environment by itself.
-OWN = {"PWD", "OLDPWD", "SHLVL", "_", "PS1"}
+OWN = {"PWD", "OLDPWD", "SHLVL", "_", "PS1", "LOGNAME", "A__z"}
 
 HOSTILE = "a b'c\"d$HOME`id`\\e\n*;#!~{}[]"
 TABLE = LaunchTable(
@@ -107,8 +108,9 @@ fconfigure stdout -translation lf -encoding utf-8
 
 
 @pytest.mark.skipif(shutil.which("tclsh") is None, reason="there is no tclsh")
-def test_a_modulefile_says_to_tcl_what_the_table_says(tmp_path: Path) -> None:
-    launch = launched(tmp_path)
+@pytest.mark.parametrize("driver_library", [None, "host"])
+def test_a_modulefile_says_to_tcl_what_the_table_says(tmp_path: Path, driver_library: str | None) -> None:
+    launch = launched(tmp_path, replace(TABLE, driver_library=driver_library))
     modulefile = tmp_path / "modulefile"
     modulefile.write_text(launch.modulefile("a100/rl {x} [exit]"))
     script = tmp_path / "read.tcl"

@@ -121,6 +121,16 @@ def test_d01_a_compat_library_older_than_the_kernels_driver(kernel: str | None, 
     )
 
 
+@pytest.mark.parametrize(("order", "wrong"), [(("/own", "/compat"), False), (("/compat", "/own"), True)])
+def test_d01_the_first_libcuda_on_the_path_decides(order: tuple[str, str], wrong: bool) -> None:
+    seen = around(
+        folders=(folder("/empty", "libx.so"), *(folder(path, "libcuda.so.1") for path in order)),
+        drivers={"/own": "580.159.04", "/compat": "580.95.05"},
+        kernel_driver="580.159.04",
+    )
+    assert said(launched(seen)) == ({("libcuda-wrong-compat", "/compat/libcuda.so.1", "error")} if wrong else set())
+
+
 @pytest.mark.parametrize(
     ("one", "severity"),
     [

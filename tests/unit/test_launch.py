@@ -136,6 +136,48 @@ def test_all_required_variables_that_are_missing_are_said_at_once() -> None:
     assert {p.code for p in caught.value.problems} == {"launch-variable-missing"}
 
 
+# --- the driver's library ---
+
+
+def test_the_folder_of_the_drivers_library_comes_before_what_the_recipe_puts_first() -> None:
+    table = LaunchTable(driver_library="host", prepend={"LD_LIBRARY_PATH": "/ours"})
+    wish = launched(table)
+    assert wish.driver_scratch == SCRATCH
+    assert wish.apply({"LD_LIBRARY_PATH": "/old"})["LD_LIBRARY_PATH"] == "/ours:/old"
+    found = wish.with_driver_folder("/s/driver-1.2")
+    assert found.apply({"LD_LIBRARY_PATH": "/old:/s/driver-1.2"})["LD_LIBRARY_PATH"] == "/s/driver-1.2:/ours:/old"
+    assert found.driver_scratch is None
+    plain = launched(LaunchTable(driver_library="host")).with_driver_folder("/s/driver-1.2")
+    assert plain.apply({})["LD_LIBRARY_PATH"] == "/s/driver-1.2"
+
+
+def test_without_a_driver_nothing_is_put_anywhere() -> None:
+    found = launched(LaunchTable(driver_library="host")).with_driver_folder(None)
+    assert found == launched(LaunchTable())
+
+
+def test_the_path_to_search_is_known_before_required_variables_are_there() -> None:
+    table = LaunchTable(require=("GONE",), set={"LD_LIBRARY_PATH": "/set"}, prepend={"LD_LIBRARY_PATH": "/first"})
+    assert launched(table).library_path({"LD_LIBRARY_PATH": "/old"}) == "/first:/set"
+    assert launched(LaunchTable(require=("GONE",))).library_path({}) == ""
+
+
+def test_the_scratch_folder_of_a_machine_is_in_no_record_of_the_table() -> None:
+    table = LaunchTable(driver_library="host")
+    assert table.to_dict()["driver-library"] == "host"
+    assert SCRATCH not in str(table.to_dict())
+    assert SCRATCH not in launched(table).shell()
+
+
+def test_only_the_key_brings_the_search_into_files() -> None:
+    wish, plain = launched(LaunchTable(driver_library="host")), launched(LaunchTable())
+    assert "_envsmith_driver" in wish.shell()
+    assert "nvidia" not in plain.shell()
+    more = set(wish.modulefile("t").splitlines()) - set(plain.modulefile("t").splitlines())
+    assert len(more) == 1
+    assert more.pop().startswith("# launch.driver-library")
+
+
 # --- files ---
 
 
