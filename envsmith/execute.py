@@ -210,7 +210,7 @@ class _Build:
 
     def _compare_base(self) -> None:
         assert self.order.base is not None
-        index = require_unchanged(self.order.lock, self.order.base.base)
+        index = require_unchanged(self.order.lock, self.order.base.base, self.supplies.screen)
         with filesystem(self.directory):
             self.directory.parent.mkdir(parents=True, exist_ok=True)
         index.save(self._beside("base.json"))

@@ -23,6 +23,7 @@ from envsmith.tools.basecommands import base_commands
 from envsmith.tools.distributions import indexed_states, read_distributions
 from envsmith.tools.interpreter import Interpreter, interpreter_at
 from envsmith.tools.process import scrubbed
+from envsmith.tools.progress import Progress
 from envsmith.tools.tree import StatIndex
 
 ROOT = Path("/")
@@ -123,23 +124,25 @@ def base_entries(distributions: Iterable[Recorded]) -> tuple[Entry, ...]:
     return recorded_manifest(distributions, {}, {}).entries
 
 
-def judge_base(lock: Lock, base: Base, index: StatIndex | None = None) -> tuple[tuple[Finding, ...], StatIndex]:
+def judge_base(
+    lock: Lock, base: Base, index: StatIndex | None = None, progress: Progress | None = None
+) -> tuple[tuple[Finding, ...], StatIndex]:
     """Hold the protected packages of a base against the lock, and say what the index of its files is now."""
     wanted = {one.name for one in lock.base if one.protected}
-    states, renewed = indexed_states(ROOT, site_folders(base), wanted, index or StatIndex())
+    states, renewed = indexed_states(ROOT, site_folders(base), wanted, index or StatIndex(), progress)
     found: dict[str, list[PackageState]] = defaultdict(list)
     for state in states:
         found[state.name].append(state)
     return tuple(check_base(lock.base, found)), renewed
 
 
-def require_unchanged(lock: Lock, base: Base) -> StatIndex:
+def require_unchanged(lock: Lock, base: Base, progress: Progress) -> StatIndex:
     """Refuse to build over a base that is not the locked one.
 
     Raises:
         HostError: `base-differs`, with the packages and files that differ.
     """
-    findings, index = judge_base(lock, base)
+    findings, index = judge_base(lock, base, progress=progress)
     wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
     if wrong:
         raise HostError(*_problems(wrong, base))

@@ -47,7 +47,7 @@ def examine(
         observed = look_at_files(subject, depth.bytes, progress)
         native = NativeLook(subject=subject, observed=observed)
         findings += _contents(subject, depth, observed, environ, examination, progress)
-    findings += _disk(subject, depth, environ, examination)
+    findings += _disk(subject, depth, environ, examination, progress)
     chain = "contexts" in depth.families and _starts_chain(subject, depth)
     around = surroundings(subject, environ) if needs_probe(depth) or chain else None
     if around and needs_probe(depth):
@@ -85,7 +85,13 @@ def _contents(
         yield from look_at_bytecode(subject, observed, depth, environ, examination, identity, progress)
 
 
-def _disk(subject: Subject, depth: Depth, environ: Mapping[str, str], examination: Examination) -> Iterator[Finding]:
+def _disk(
+    subject: Subject,
+    depth: Depth,
+    environ: Mapping[str, str],
+    examination: Examination,
+    progress: Progress | None,
+) -> Iterator[Finding]:
     """Judge what else lies on the disk: work copies, the interpreter, a vendor's packages."""
     if "sources" in depth.families and subject.lock is not None and subject.receipt is not None:
         yield from check_sources(source_states(subject))
@@ -93,7 +99,7 @@ def _disk(subject: Subject, depth: Depth, environ: Mapping[str, str], examinatio
     if "interpreter" in depth.families:
         yield from look_at_interpreter(subject, depth, environ, examination)
     if "base" in depth.families and judges_base(subject):
-        yield from look_at_base(subject, depth)
+        yield from look_at_base(subject, depth, progress)
 
 
 def _report(

@@ -13,6 +13,7 @@ from envsmith.commands.records import keep_beside
 from envsmith.commands.subject import Subject
 from envsmith.report import Finding
 from envsmith.tools.distributions import package_states
+from envsmith.tools.progress import Progress
 from envsmith.tools.tree import StatIndex
 
 
@@ -23,7 +24,7 @@ def judges_base(subject: Subject) -> bool:
     return subject.lock is not None and any(one.protected for one in subject.lock.base)
 
 
-def look_at_base(subject: Subject, depth: Depth) -> Iterator[Finding]:
+def look_at_base(subject: Subject, depth: Depth, progress: Progress | None) -> Iterator[Finding]:
     """Run the family `base`.
 
     Of an env of ours the index beside it vouches for files that were read before, except in a deep look; of a vendor's
@@ -33,7 +34,7 @@ def look_at_base(subject: Subject, depth: Depth) -> Iterator[Finding]:
     if subject.base is not None:
         index = subject.beside("base.json")
         known = StatIndex() if depth.bytes == "deep" else StatIndex.load(index)
-        findings, renewed = judge_base(subject.lock, subject.base, known)
+        findings, renewed = judge_base(subject.lock, subject.base, known, progress)
         if renewed.rows != known.rows:
             keep_beside(index, renewed.to_json())
         yield from findings

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from envsmith.basepackages import PackageState, files_digest
 from envsmith.observed import Seen, SeenKind
 from envsmith.recorded import Recorded, parse_rows
+from envsmith.tools.progress import Progress
 from envsmith.tools.tree import StatIndex, hash_tree, row_of
 
 #: No metadata file of a real distribution comes near this; a larger one is not read.
@@ -105,7 +106,11 @@ def package_states(root: Path, site_dirs: Iterable[str], wanted: Collection[str]
 
 
 def indexed_states(
-    root: Path, site_dirs: Iterable[str], wanted: Collection[str] | None, index: StatIndex
+    root: Path,
+    site_dirs: Iterable[str],
+    wanted: Collection[str] | None,
+    index: StatIndex,
+    progress: Progress | None = None,
 ) -> tuple[list[PackageState], StatIndex]:
     """The same, without reading the files that an index vouches for; return the index of now too.
 
@@ -119,7 +124,12 @@ def indexed_states(
     if index.taken_ns > taken_ns:
         index = StatIndex()  # an index from the future vouches for anything
     known = {item.path: digest for item in seen.values() if (digest := index.digest(item))}
-    hashed = hash_tree(Path("/"), [item for item in seen.values() if item.path not in known])
+    unknown = [item for item in seen.values() if item.path not in known]
+    if progress:
+        progress.start(sum(item.size for item in unknown), len(unknown))
+    hashed = hash_tree(Path("/"), unknown, on_bytes=progress.advance if progress else None)
+    if progress:
+        progress.done()
     content = {**known, **hashed.digests}
     rows = {item.path: row_of(item, content[item.path]) for item in seen.values() if item.path in content}
     digests = {path: content[item.path] for path, item in seen.items() if item.path in content}
