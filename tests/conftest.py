@@ -51,6 +51,10 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, str(tmp_path / place))
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    # A version manager's shims start a shell and a manager for every question, a second for each lock of these tests;
+    # tests/integration/test_interpreter.py has shims of its own.
+    path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part).name != "shims"]
+    monkeypatch.setenv("PATH", os.pathsep.join(dict.fromkeys(path)))
     direct = [part for part in os.environ.get("NO_PROXY", "").split(",") if part]
     monkeypatch.setenv("NO_PROXY", ",".join([*direct, "127.0.0.1", "localhost"]))
     work = tmp_path / "cwd"

@@ -9,11 +9,27 @@ import pytest
 
 from tests.support.index import SimpleIndex
 from tests.support.project import Project, make_project
+from tests.support.stage import Stage
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """Where `built` stands; the folder is this worker's own."""
+    return Stage(tmp_path_factory.mktemp("stage"))
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return make_project(tmp_path / "project")
+def project(
+    request: pytest.FixtureRequest, stranger: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Project]:
+    """The project as somebody wrote it; on its stage, with its store, for a test that wants it built."""
+    if "built" not in request.fixturenames:
+        yield make_project(stranger / "project")
+        return
+    project = stage.reset()
+    monkeypatch.setenv("ENVSMITH_HOME", str(stage.store))
+    yield project
+    stage.clear()
 
 
 @pytest.fixture
@@ -26,7 +42,6 @@ def index(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleI
 
 @pytest.fixture
 def built(project: Project, index: SimpleIndex) -> Project:
-    """The project with its env built and verified."""
-    said = project.build()
-    assert said.code == 0, said.out + said.err
+    """The project with its env built and verified: one real build a worker, put back as it was for every test."""
+    assert (project.current / "envsmith.json").is_file()
     return project
