@@ -213,16 +213,39 @@ def work(env: str, source: str, out: str | None, root: str | None, forget: bool)
 @click.argument("stack")
 @click.option("--env", "envs", multiple=True, metavar="E", help="Only this env; may be given again.")
 @click.option("--config", metavar="FILE", help="Judge this job: a LLaMA-Factory YAML file, or Hydra overrides of VERL.")
-def check(stack: str, envs: tuple[str, ...], config: str | None) -> Result:
-    """Check recipe, patches, lock freshness and rules of STACK; no network, no writes.
+@click.option("--host", metavar="local|SNAPSHOT", help="Judge this machine too, or that of a snapshot.")
+def check(stack: str, envs: tuple[str, ...], config: str | None, host: str | None) -> Result:
+    """Check recipe, patches, lock freshness and rules of STACK, and if a machine can run it; no network, no writes.
 
     \b
     envsmith check a100
     envsmith check a100 --env sft --config train.yaml    a job, before it is started
+    envsmith check a100 --host local                     can this machine run it?
+    envsmith check a100 --host snapshots/node7.toml      can that one?
     """
     from envsmith.commands.check import run as command
 
-    return command(stack, envs=envs, config=config, environ=os.environ)
+    return command(stack, envs=envs, config=config, environ=os.environ, host=host)
+
+
+@verb("snapshot")
+@click.option("--python", metavar="EXE", help="Capture what this interpreter holds too, file by file.")
+@click.option("--query", metavar="COMMAND", help="A vendor's command that lists its accelerators, as CSV or JSON.")
+@click.option("--path", "paths", multiple=True, metavar="DIR", help="Try this folder too; may be given again.")
+@click.option("--no-run", is_flag=True, help="Compute nothing on the device.")
+@click.option("-o", "--output", "out", metavar="FILE", help="Write here [default: stdout].")
+def snapshot(python: str | None, query: str | None, paths: tuple[str, ...], no_run: bool, out: str | None) -> Result:
+    """Capture this host, and the packages of one interpreter, so that others can lock and check for it.
+
+    \b
+    envsmith snapshot                                            to look at
+    envsmith snapshot --python /opt/vendor/bin/python -o snapshots/a100.toml
+    ENVSMITH_HOST_DRIVER=470.57.02 envsmith snapshot             for planning
+    """
+    from envsmith.commands.snapshot import run_verb as command
+
+    linux_only("snapshot")
+    return command(python, query=query, paths=paths, no_run=no_run, out=out, environ=os.environ, screen=screen())
 
 
 @verb("diff")

@@ -114,9 +114,7 @@ def violations(
 def concerning(found: Iterable[Violation], own: Collection[str]) -> tuple[Violation, ...]:
     """Keep what some packages declare, and what others declare about them; names are canonical."""
     return tuple(
-        one
-        for one in found
-        if one.package in own or str(canonicalize_name(Requirement(one.requirement).name)) in own
+        one for one in found if one.package in own or str(canonicalize_name(Requirement(one.requirement).name)) in own
     )
 
 

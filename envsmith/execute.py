@@ -305,7 +305,8 @@ class _Build:
     def _refuse_shadows(self, base: BaseAt) -> None:
         python = self.order.lock.target.python_minor
         additions = wheel_entries(self.state.listed, env=self.directory, python=python).entries
-        copies = {name: f"source:{folders[0].split('/')[1]}" for name, folders in self.state.editable.items() if folders}
+        folders = {name: found[0] for name, found in self.state.editable.items() if found}
+        copies = {name: f"source:{folder.split('/')[1]}" for name, folder in folders.items()}
         refuse_shadows(self.order.lock, base, additions, copies)
 
     def _lay_over(self) -> None:

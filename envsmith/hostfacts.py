@@ -32,7 +32,7 @@ class Accelerator(FactTable):
     count: Annotated[StrictInt, Field(ge=1)]
     memory_bytes: Count | None = None
     """Of one device."""
-    compute_capability: str | None = None
+    compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
     data_centre: StrictBool | None = None
     """Whether it belongs to the lines on which NVIDIA supports forward compatibility."""
 
@@ -146,7 +146,7 @@ class HostFacts(FactTable):
     libcuda_version: str | None = None
     """From that file's name."""
     cuinit: StrictInt | None = None
-    """What `cuInit(0)` answered; 0 is success."""
+    """What `cuInit(0)` answered; 0 is success. A negative number is the signal that ended the process in it."""
     cuda_driver_version: str | None = None
     """What `cuDriverGetVersion` answered, `12.8`."""
     accelerator: tuple[Accelerator, ...] = ()

@@ -118,6 +118,8 @@ def _llamafactory(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield "packing", key, data[key]
     if isinstance(data.get("enable_liger_kernel"), bool):
         yield "liger", "enable_liger_kernel", data["enable_liger_kernel"]
+    if isinstance(data.get("output_dir"), str) and data["output_dir"]:
+        yield "checkpoint_dir", "output_dir", data["output_dir"]
     fsdp = data.get("fsdp")
     words = fsdp.split() if isinstance(fsdp, str) else fsdp
     if isinstance(words, list) and "offload" in words:
@@ -172,6 +174,9 @@ def _verl(data: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
             yield "dtype", key, _DTYPES[str(value)]
         if key.endswith("override_config.attn_implementation") and str(value) in _ATTENTION:
             yield "attention", key, _ATTENTION[str(value)]
+    folder = _scalar(data.get("trainer.default_local_dir", ""))
+    if isinstance(folder, str) and folder:
+        yield "checkpoint_dir", "trainer.default_local_dir", folder
     # Without sleep mode the cache is not freed either; with it, freeing is what the default asks for.
     for key in ("actor_rollout_ref.rollout.enable_sleep_mode", "actor_rollout_ref.rollout.free_cache_engine"):
         if isinstance(_scalar(data.get(key, "")), bool):

@@ -58,7 +58,8 @@ def _items(value: object) -> Iterable[object]:
 def hook(site: Iterable[str]) -> str:
     """The `.pth` file that puts the base behind the env, its own `.pth` files included.
 
-    Python would write bytecode into the base where it may, so it is told not to. No comprehension: the site module runs the line inside a function, where one would not see its names.
+    Python would write bytecode into the base where it may, so it is told not to. No comprehension: the site module
+    runs the line inside a function, where one would not see its names.
     """
     calls = "; ".join(f"site.addsitedir({folder!r})" for folder in site)
     return (

@@ -130,8 +130,10 @@ def _is_numbers(value: object) -> bool:
 def _is_base(value: object) -> bool:
     if value is None:
         return True
-    return isinstance(value, dict) and _is_text(value.get("python")) and all(
-        _is_texts(value.get(key)) for key in ("site", "beside")
+    return (
+        isinstance(value, dict)
+        and _is_text(value.get("python"))
+        and all(_is_texts(value.get(key)) for key in ("site", "beside"))
     )
 
 

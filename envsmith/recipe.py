@@ -261,6 +261,8 @@ class Job(_Table):
     kv_cache_gib: Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)] | None = None
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     max_sequences: Annotated[StrictInt, Field(ge=1)] | None = None
+    checkpoint_dir: PathText | None = None
+    """Where checkpoints are written; an absolute path is held against the file systems of a machine."""
 
 
 RUNGS = (

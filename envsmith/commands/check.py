@@ -1,20 +1,31 @@
-"""`envsmith check`: recipe, patches, lock freshness and rules; no network, and nothing is left behind on the disk."""
+"""`envsmith check`: recipe, patches, lock freshness, rules and, for one machine, its fitness.
+
+No network, and nothing is left behind on the disk.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from envsmith.commands.envs import shown, user_path
+from envsmith.checks.host import judge_host
+from envsmith.checks.host_subject import FAMILY as HOST
+from envsmith.checks.host_subject import Fitting
+from envsmith.commands.envs import env_root, shown, user_path
 from envsmith.commands.findings import finding_text
 from envsmith.commands.freshness import staleness
+from envsmith.commands.hostneeds import needs_of
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.result import Result
 from envsmith.commands.sourcefacts import source_facts
 from envsmith.commands.workspace import Workspace, open_stack, read_lock
 from envsmith.errors import InputError, Problem
+from envsmith.host import Snapshot, parse_snapshot
+from envsmith.hostfacts import HostFacts
 from envsmith.jobconfig import JobFacts
 from envsmith.jobconfig import parse as parse_job
 from envsmith.lock import Lock
@@ -22,20 +33,34 @@ from envsmith.recipe import Env
 from envsmith.report import Finding, Report, Severity, ordered
 from envsmith.rules.judge import judge
 from envsmith.rules.situation import FAMILY, Situation
+from envsmith.tools.store import open_store
 
 LOOKED_AT = ("recipe", "patches", "lock", FAMILY)
+LOCAL = "local"
+#: Exit code of "this machine cannot run this stack".
+UNFIT = 3
 
 
-def run(stack: str, *, envs: tuple[str, ...], config: str | None, environ: Mapping[str, str]) -> Result:
-    """Check a stack; a recipe, patch or configuration that is wrong is an error, all else a finding."""
+def run(
+    stack: str, *, envs: tuple[str, ...], config: str | None, environ: Mapping[str, str], host: str | None = None
+) -> Result:
+    """Check a stack; a recipe, patch, configuration or snapshot that is wrong is an error, all else a finding.
+
+    `host` is `local`, or the path of a snapshot: the machine whose fitness is judged too.
+
+    Raises:
+        InputError: `snapshot-missing`, `snapshot-syntax`, `snapshot-invalid` and whatever the recipe has.
+    """
     workspace = open_stack(stack)
     chosen = workspace.envs(envs)
     if config is not None and len(chosen) > 1:
         hint = f"add `--env E`; its envs: {', '.join(name for name, _ in chosen)}"
         raise InputError(Problem(code="usage", message="say which env `--config` is for", hint=hint))
     facts, missing = _job_facts(config) if config is not None else (JobFacts(), None)
+    machine = _machine(host, workspace, [env for _, env in chosen], environ) if host is not None else None
     problems: list[Problem] = []
     findings: list[Finding] = [missing] if missing else []
+    fittings: list[Fitting] = []
     for name, env in chosen:
         try:
             present = read_lock(workspace, name)
@@ -50,22 +75,104 @@ def run(stack: str, *, envs: tuple[str, ...], config: str | None, environ: Mappi
                 sources=source_facts(workspace, name, present[0] if present else None, environ),
                 touched=touched,
                 said_by=facts.said_by,
+                facts=machine.host if machine else None,
             )
             findings += judge(situation)
+            if machine:
+                fittings.append(_fitting(workspace, situation, machine, host == LOCAL, environ))
         except InputError as error:
             problems += error.problems
     if problems:
         raise InputError(*dict.fromkeys(problems))
-    return _result(workspace, ordered(findings))
+    findings += judge_host(fittings)
+    return _result(workspace, ordered(findings), host, machine)
 
 
-def _result(workspace: Workspace, findings: tuple[Finding, ...]) -> Result:
-    report = Report(subject=shown(workspace.path), families=LOOKED_AT, findings=findings)
+def _result(workspace: Workspace, findings: tuple[Finding, ...], host: str | None, machine: Snapshot | None) -> Result:
+    families = (*LOOKED_AT, HOST) if machine else LOOKED_AT
+    report = Report(subject=shown(workspace.path), families=families, findings=findings)
+    unfit = any(finding.check == HOST and finding.severity is Severity.ERROR for finding in findings)
+    data: dict[str, Any] = {"recipe": report.subject, "findings": [finding.to_dict() for finding in findings]}
+    ending = [report.summary()]
+    if machine and host is not None:
+        facts = machine.host.model_dump(mode="json", by_alias=True, exclude_none=True)
+        data["host"] = {"source": LOCAL if host == LOCAL else shown(user_path(host)), "facts": facts}
+        ending.append(f"judged for {_words(host, machine.host)}")
     return Result(
         command="check",
-        data={"recipe": report.subject, "findings": [finding.to_dict() for finding in findings]},
-        text="\n\n".join([*map(finding_text, findings), report.summary()]),
-        exit_code=1 if report.failed else 0,
+        data=data,
+        text="\n\n".join([*map(finding_text, findings), "\n".join(ending)]),
+        exit_code=UNFIT if unfit else 1 if report.failed else 0,
+    )
+
+
+def _words(host: str, facts: HostFacts) -> str:
+    """The machine in one line."""
+    devices = ", ".join(f"{one.count}x {one.name}" for one in facts.accelerator)
+    driver = f"driver {facts.driver}" if facts.driver else "no driver" if facts.driver == "" else ""
+    glibc = f"glibc {facts.glibc}" if facts.glibc else ""
+    known = [words for words in (facts.arch, glibc, devices, driver) if words]
+    name = "this machine" if host == LOCAL else f"the machine of {shown(user_path(host))}"
+    return f"{name}: {', '.join(known) or 'nothing is known of it'}"
+
+
+def _machine(host: str, workspace: Workspace, envs: list[Env], environ: Mapping[str, str]) -> Snapshot:
+    """The snapshot that is judged by; with `local` one of this machine, and of the base of the envs that have one."""
+    if host == LOCAL:
+        from envsmith.commands.snapshot import capture
+
+        bases = {env.base.python for env in envs if env.base}
+        folders = {env.job.checkpoint_dir for env in envs if env.job.checkpoint_dir}
+        taken = capture(
+            next(iter(bases)) if len(bases) == 1 and user_path(next(iter(bases))).is_file() else None,
+            query=workspace.stack.host.query,
+            paths=tuple(sorted(folder for folder in folders if folder.startswith("/"))),
+            environ=environ,
+        )
+        # A capture keeps variables by their names; what the recipe asks for by name is there to be seen.
+        asked = {name: environ[name] for env in envs for name in env.launch.require if name in environ}
+        seen = {**asked, **taken.host.environ}
+        return taken.model_copy(update={"host": taken.host.model_copy(update={"environ": seen})})
+    path = user_path(host)
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(
+            Problem(
+                code="snapshot-missing",
+                message=f"the snapshot cannot be read: {error.strerror}",
+                where=shown(path),
+                hint="name a file that `envsmith snapshot -o FILE` wrote on the machine, or `local`",
+            )
+        ) from error
+    snapshot = parse_snapshot(text, shown(path))
+    for device in snapshot.host.accelerator:
+        if device.compute_capability and not re.fullmatch(r"\d+\.\d+", device.compute_capability):
+            raise InputError(
+                Problem(
+                    code="snapshot-invalid",
+                    message=f"`{device.compute_capability}` is no compute capability such as `8.0`",
+                    where=f"{shown(path)}:host.accelerator.compute-capability",
+                )
+            )
+    return snapshot
+
+
+def _fitting(
+    workspace: Workspace, situation: Situation, machine: Snapshot, is_local: bool, environ: Mapping[str, str]
+) -> Fitting:
+    needs = needs_of(workspace, situation.name, situation.lock, environ)
+    return Fitting(
+        situation=situation,
+        facts=machine.host,
+        python=machine.python,
+        packages=machine.by_name(),
+        native=needs.native,
+        unread=needs.unread,
+        unpacked=needs.unpacked,
+        stored=needs.stored if is_local else frozenset(),
+        root=str(env_root(None, environ).absolute()) if is_local else None,
+        home=str(open_store(environ).home) if is_local else None,
     )
 
 

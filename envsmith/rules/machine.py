@@ -79,7 +79,7 @@ def engine(s: Situation) -> Iterator[Finding]:
 def kernels(s: Situation) -> Iterator[Finding]:
     """Torch must hold code of the same major and no higher minor for every device."""
     version, build = s.torch() or (None, None)
-    if build is None:
+    if build is None or (s.facts is not None and s.facts.capabilities):  # the family `host` knows the very devices
         return
     for device in s.capabilities():
         if not any(arch[0] == device[0] and arch[1] <= device[1] for arch in build.arch):
@@ -95,6 +95,8 @@ def kernels(s: Situation) -> Iterator[Finding]:
 
 def driver(s: Situation) -> Iterator[Finding]:
     """The kernel driver must be of torch's CUDA family, or a compatibility library must bridge the gap."""
+    if s.facts is not None and s.facts.driver is not None:  # the family `host` knows the very driver
+        return
     cuda, oldest = s.torch_cuda(), s.driver()
     floor = driver_floors().get(capability(cuda)[0]) if cuda else None
     if cuda is None or oldest is None or floor is None:

@@ -11,6 +11,7 @@ from packaging.specifiers import Specifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from envsmith.hostfacts import HostFacts
 from envsmith.lock import Lock
 from envsmith.recipe import Env, Host, Job
 from envsmith.report import Finding, Severity
@@ -41,6 +42,8 @@ class Situation:
     """Files that the series of a source or a patched wheel change."""
     said_by: Mapping[str, str] = field(default_factory=dict)
     """Field of the job to the place in a configuration that said it."""
+    facts: HostFacts | None = None
+    """Of one machine, whose word beats the recipe's class; None when the class alone is judged."""
 
     def key(self, *parts: str) -> str:
         """A key of this env as findings name it."""
@@ -85,10 +88,14 @@ class Situation:
 
     def capabilities(self) -> tuple[Capability, ...]:
         """Compute capabilities of the machine, the lowest first."""
+        if self.facts is not None and self.facts.capabilities:
+            return self.facts.capabilities
         return tuple(sorted(capability(text) for text in self.host.compute_capability))
 
     def driver(self) -> Version | None:
-        """The oldest kernel driver that the recipe admits."""
+        """The kernel driver of the machine, else the oldest that the recipe admits; NVIDIA's numbering alone counts."""
+        if self.facts is not None and self.facts.driver is not None:
+            return _version(nvidia_driver(self.facts))
         return lowest(SpecifierSet(self.host.driver)) if self.host.driver else None
 
     def torch(self) -> tuple[Version, TorchBuild | None] | None:
@@ -123,6 +130,11 @@ class Situation:
         """Whether the launch table sets a variable to something that reads as no."""
         value = self.env.launch.set.get(variable)
         return value is not None and value.lower() in ("", "0", "false", "no", "n", "off", "f")
+
+
+def nvidia_driver(facts: HostFacts) -> str | None:
+    """The kernel driver of a machine when it is numbered as NVIDIA numbers; other vendors' numbers say nothing here."""
+    return facts.driver if facts.driver and re.fullmatch(r"[0-9]{3}(\.[0-9]{1,3}){1,2}", facts.driver) else None
 
 
 def is_exact(specifier: Specifier) -> bool:

@@ -6,11 +6,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from envsmith.errors import EnvsmithError
 from envsmith.tools.process import run, scrubbed
 
-_FIELDS = "name,compute_cap,driver_version"
+_FIELDS = "name,compute_cap,driver_version,memory.total"
+#: Words of `nvidia-smi topo -m` for the levels of NVML. Source: nvml.h, nvmlGpuTopologyLevel_t (read 2026-11-30);
+#: 0 is two devices of one board, which share a switch.
+_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+_NVLINK_SWITCH = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +27,17 @@ class Device:
     """`8.0`; None where the driver is too old to say."""
     driver: str
     """Version of the kernel driver."""
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceLink:
+    """How two devices reach each other, `a` the lower number."""
+
+    a: int
+    b: int
+    kind: str
+    """In the words of `nvidia-smi topo -m`: `NV18`, `PIX`, `SYS`."""
 
 
 def has_nvidia_device() -> bool:
@@ -36,12 +52,74 @@ def nvidia_devices(environ: Mapping[str, str]) -> tuple[Device, ...]:
     return _by_library() or _by_program(environ)
 
 
-def _by_library() -> tuple[Device, ...]:
+def nvidia_links() -> tuple[DeviceLink, ...]:
+    """Every pair of NVIDIA devices, as the management library sees it; none where it cannot be asked."""
+    pynvml = _started() if has_nvidia_device() else None
+    if pynvml is None:
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        links = [_nvlinks(pynvml, handle) for handle in handles]
+        pairs = [(a, b) for a in range(len(handles)) for b in range(a + 1, len(handles))]
+        return tuple(
+            DeviceLink(a=a, b=b, kind=kind)
+            for a, b in pairs
+            if (kind := _nvlink(pynvml, links[a], links[b], handles[b]) or _level(pynvml, handles[a], handles[b]))
+        )
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _nvlinks(pynvml: Any, handle: Any) -> tuple[str, ...]:
+    """The far end of every active NVLink of a device: its PCI address, or `switch`."""
+    found = []
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            if pynvml.nvmlDeviceGetNvLinkState(handle, link) != pynvml.NVML_FEATURE_ENABLED:
+                continue
+            if _leads_to_switch(pynvml, handle, link):
+                found.append("switch")
+            else:
+                found.append(_text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).lower())
+        except pynvml.NVMLError:
+            continue  # it has no link of that number
+    return tuple(found)
+
+
+def _leads_to_switch(pynvml: Any, handle: Any, link: int) -> bool:
+    try:
+        return bool(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link) == _NVLINK_SWITCH)
+    except (pynvml.NVMLError, AttributeError):  # older drivers and bindings cannot say
+        return False
+
+
+def _nvlink(pynvml: Any, ours: tuple[str, ...], theirs: tuple[str, ...], other: Any) -> str | None:
+    """`NV18` for as many links as join two devices, directly or through switches."""
+    address = _text(pynvml.nvmlDeviceGetPciInfo(other).busId).lower()
+    count = ours.count(address) or min(ours.count("switch"), theirs.count("switch"))
+    return f"NV{count}" if count else None
+
+
+def _level(pynvml: Any, one: Any, other: Any) -> str | None:
+    return _LEVELS.get(int(pynvml.nvmlDeviceGetTopologyCommonAncestor(one, other)))
+
+
+def _started() -> Any:
+    """The management library, ready to be asked; None where it cannot be."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
     except Exception:  # no library, an old one, or one that does not fit the kernel's driver
+        return None
+    return pynvml
+
+
+def _by_library() -> tuple[Device, ...]:
+    pynvml = _started()
+    if pynvml is None:
         return ()
     try:
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
@@ -51,6 +129,7 @@ def _by_library() -> tuple[Device, ...]:
                 name=_text(pynvml.nvmlDeviceGetName(handle)),
                 compute_capability="{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
                 driver=driver,
+                memory_bytes=_memory(pynvml, handle),
             )
             for handle in handles
         )
@@ -58,6 +137,13 @@ def _by_library() -> tuple[Device, ...]:
         return ()
     finally:
         pynvml.nvmlShutdown()
+
+
+def _memory(pynvml: Any, handle: Any) -> int | None:
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except pynvml.NVMLError:  # a device that shares the machine's memory has none of its own
+        return None
 
 
 def _text(value: str | bytes) -> str:
@@ -74,7 +160,12 @@ def _by_program(environ: Mapping[str, str]) -> tuple[Device, ...]:
         return ()
     rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
     return tuple(
-        Device(name=row[0], compute_capability=row[1] if "." in row[1] else None, driver=row[2])
+        Device(
+            name=row[0],
+            compute_capability=row[1] if "." in row[1] else None,
+            driver=row[2],
+            memory_bytes=int(row[3].removesuffix(" MiB")) << 20 if row[3].removesuffix(" MiB").isdecimal() else None,
+        )
         for row in rows
-        if done.returncode == 0 and len(row) == 3
+        if done.returncode == 0 and len(row) == 4
     )

@@ -61,6 +61,47 @@ def test_the_digest_is_over_python_and_packages_alone_and_not_their_order() -> N
     assert parse_snapshot(WHOLE.replace("3.12.3", "3.12.4"), "x").digest() != first
 
 
+def test_facts_of_a_host_answer_what_checks_ask() -> None:
+    more = """
+[[host.accelerator]]
+name = "Tesla P40"
+count = 1
+compute-capability = "6.1"
+
+[[host.file-system]]
+path = "/"
+type = "overlay"
+kind = "local"
+
+[[host.file-system]]
+path = "/data/deep"
+type = "fuse.hdfs"
+kind = "fuse"
+rename = "EPERM"
+"""
+    host = parse_snapshot(WHOLE.replace("[python]", f"{more}\n[python]"), "x").host
+    assert host.capabilities == ((6, 1), (9, 0))
+    assert host.devices == 3
+    assert [row.path if (row := host.behind(path)) else None for path in ("/data", "/data/deep/x", "relative")] == [
+        "/", "/data/deep", None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("facts", "devices"), [('driver = ""', 0), ('arch = "x86_64"', None)])
+def test_no_device_is_told_from_nobody_looked(facts: str, devices: int | None) -> None:
+    text = f'[snapshot]\nschema = 1\norigin = "captured"\n[host]\n{facts}\n'
+    assert parse_snapshot(text, "x").host.devices == devices
+
+
+@pytest.mark.parametrize(
+    "line", ['cpu-limit = "2"', "open-files = -2", "cpus = -1", 'cuinit = "0"', "swappiness = true"]
+)
+def test_a_fact_of_another_type_is_refused(line: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse_snapshot(f'[snapshot]\nschema = 1\norigin = "captured"\n[host]\n{line}\n', "s.toml")
+    assert error.value.problems[0].where == "s.toml:5"
+
+
 def test_star_protects_everything() -> None:
     snapshot = parse_snapshot(WHOLE, "x")
     assert protected_names(snapshot, ("*",)) == {"torch", "flash-attn"}
