@@ -233,8 +233,11 @@ def check(stack: str, envs: tuple[str, ...], config: str | None, host: str | Non
 @click.option("--query", metavar="COMMAND", help="A vendor's command that lists its accelerators, as CSV or JSON.")
 @click.option("--path", "paths", multiple=True, metavar="DIR", help="Try this folder too; may be given again.")
 @click.option("--no-run", is_flag=True, help="Compute nothing on the device.")
+@click.option("--no-files", is_flag=True, help="Read the versions of packages only, not their files.")
 @click.option("-o", "--output", "out", metavar="FILE", help="Write here [default: stdout].")
-def snapshot(python: str | None, query: str | None, paths: tuple[str, ...], no_run: bool, out: str | None) -> Result:
+def snapshot(
+    python: str | None, query: str | None, paths: tuple[str, ...], no_run: bool, no_files: bool, out: str | None
+) -> Result:
     """Capture this host, and the packages of one interpreter, so that others can lock and check for it.
 
     \b
@@ -245,7 +248,16 @@ def snapshot(python: str | None, query: str | None, paths: tuple[str, ...], no_r
     from envsmith.commands.snapshot import run_verb as command
 
     linux_only("snapshot")
-    return command(python, query=query, paths=paths, no_run=no_run, out=out, environ=os.environ, screen=screen())
+    return command(
+        python,
+        query=query,
+        paths=paths,
+        no_run=no_run,
+        no_files=no_files,
+        out=out,
+        environ=os.environ,
+        screen=screen(),
+    )
 
 
 @verb("diff")

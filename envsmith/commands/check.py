@@ -127,6 +127,7 @@ def _machine(host: str, workspace: Workspace, envs: list[Env], environ: Mapping[
             next(iter(bases)) if len(bases) == 1 and user_path(next(iter(bases))).is_file() else None,
             query=workspace.stack.host.query,
             paths=tuple(sorted(folder for folder in folders if folder.startswith("/"))),
+            no_files=True,
             environ=environ,
         )
         # A capture keeps variables by their names; what the recipe asks for by name is there to be seen.

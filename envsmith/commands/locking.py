@@ -89,6 +89,7 @@ class Locker:
         Raises:
             InputError: `unsatisfiable`, `no-wheel-fits` and what patches and sources say.
         """
+        self._refuse_other_than_base()
         sources = tuple(self._source(name, source) for name, source in self.env.source.items())
         roots = self._roots(sources)
         packages, base = self._without_base(self._resolve(roots))
@@ -332,6 +333,36 @@ class Locker:
             prefer={**versions, **wanted.prefer},
             find_links=(str(folder), *wanted.find_links),
         )
+
+    def _refuse_other_than_base(self) -> None:
+        """Refuse a recipe that asks for another version of a protected package itself, without asking any index.
+
+        Raises:
+            InputError: `unsatisfiable` for every such requirement.
+        """
+        if self.snapshot is None or self.env.base is None:
+            return
+        versions = self._base_versions()
+        protected = protected_names(self.snapshot, self.env.base.protect)
+        problems = []
+        for key in ("requires", "override", "constrain"):
+            for text in getattr(self.env, key):
+                requirement = Requirement(text)
+                name = str(canonicalize_name(requirement.name))
+                there = versions.get(name) if name in protected else None
+                if there is None or not applies(requirement.marker, self.target, ()):
+                    continue
+                if not requirement.specifier.contains(there, prereleases=True):
+                    problems.append(
+                        Problem(
+                            code="unsatisfiable",
+                            message=f"`{text}` is asked for, and {name} {there} of the vendor's base is protected",
+                            where=self._where(key),
+                            hint=f"`{name}` of the vendor's base must stay: leave the requirement out, or say `{name}`",
+                        )
+                    )
+        if problems:
+            raise InputError(*problems)
 
     def _base_versions(self) -> dict[str, str]:
         """Packages of the base whose version the snapshot has."""

@@ -226,8 +226,12 @@ def _shell(
             launcher = facts.launchers.get(finding.subject)
             if launcher is None or launcher.path is None:
                 continue  # the shell has none: nothing wrong can be started
-            if not launcher.path.startswith(own):
-                yield replace(finding, message=SHELL + finding.message)
+            if launcher.path.startswith(own):
+                continue
+            if subject.base and launcher.path.startswith(f"{Path(subject.base.python).parent}/"):
+                # The vendor's own program is first on PATH in the vendor's own image.
+                finding = replace(finding, severity=Severity.WARNING)
+            yield replace(finding, message=SHELL + finding.message)
 
 
 def _shell_variables(

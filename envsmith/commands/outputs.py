@@ -16,7 +16,7 @@ from envsmith.tools.layout_writing import part_size
 
 #: What stands in a folder before its `index.json` does.
 _BEGUN = re.compile(
-    r"oci-layout|blobs|install\.sh|MANIFEST\.md|SHA256SUMS|FILES\.tsv|pylock\.[a-z0-9-]+\.toml|\.envsmith-[a-z0-9_]{8}"
+    r"oci-layout|blobs|install\.sh|MANIFEST\.md|SHA256SUMS|FILES\.tsv|pylock\.[a-z0-9-]+\.toml|\.envsmith-(?:lock|[a-z0-9_]{8})"
 )
 #: A part holds at least some headers; smaller ones are a mistake.
 _SMALLEST_PART = 64 << 10

@@ -52,6 +52,7 @@ def run_verb(
     query: str | None,
     paths: Sequence[str],
     no_run: bool,
+    no_files: bool,
     out: str | None,
     environ: Mapping[str, str],
     screen: Progress,
@@ -64,7 +65,9 @@ def run_verb(
             hint="name a file, such as snapshots/a100.toml",
         )  # fmt: skip
         raise InputError(problem)
-    text = capture_text(python, query=query, paths=paths, no_run=no_run, environ=environ, screen=screen)
+    text = capture_text(
+        python, query=query, paths=paths, no_run=no_run, no_files=no_files, environ=environ, screen=screen
+    )
     snapshot = parse_snapshot(text, "the captured snapshot")
     data = {
         "path": str(target) if target else None,
@@ -82,13 +85,15 @@ def capture(
     query: str | None = None,
     paths: Sequence[str] = (),
     no_run: bool = False,
+    no_files: bool = False,
     environ: Mapping[str, str],
     screen: Progress | None = None,
 ) -> Snapshot:
     """Take a snapshot of this host and return it.
 
     `python` is an interpreter whose packages are captured too; `query` a vendor's command that lists accelerators;
-    `paths` are folders to try besides those that matter always. Nothing is written but files of our own that are
+    `paths` are folders to try besides those that matter always. With `no_files` only the versions of packages are
+    read, which takes no time. Nothing is written but files of our own that are
     removed again.
 
     Raises:
@@ -97,7 +102,9 @@ def capture(
         StepError: `interpreter-broken`, `snapshot-failed`, `program-timeout`.
     """
     heard = screen or Progress()
-    text = capture_text(python, query=query, paths=paths, no_run=no_run, environ=environ, screen=heard)
+    text = capture_text(
+        python, query=query, paths=paths, no_run=no_run, no_files=no_files, environ=environ, screen=heard
+    )
     return parse_snapshot(text, "the captured snapshot")
 
 
@@ -107,6 +114,7 @@ def capture_text(
     query: str | None,
     paths: Sequence[str],
     no_run: bool,
+    no_files: bool = False,
     environ: Mapping[str, str],
     screen: Progress,
 ) -> str:
@@ -116,7 +124,8 @@ def capture_text(
     words += [f"--query={query}"] if query else []
     words += [f"--path={path}" for path in paths]
     words += ["--no-run"] if no_run else []
-    if python is not None:
+    words += ["--no-files"] if no_files else []
+    if python is not None and not no_files:
         screen.message(f"reading every package of {python}")
     with tempfile.TemporaryDirectory(prefix="envsmith-snapshot-") as scratch:
         given, answer = Path(scratch) / "given.json", Path(scratch) / "snapshot.toml"

@@ -1303,15 +1303,16 @@ def files_digest(contents):
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def package_rows(found, notes):
-    """`[[packages]]`: the first of each name, which is the one that imports find."""
+def package_rows(found, notes, with_files=True):
+    """`[[packages]]`: the first of each name, which is the one that imports find; versions alone without their files."""
     chosen, twice, unread = [], [], []
     for one in found:
         if any(one.name == other.name for other in chosen):
             twice.append("%s %s in %s" % (one.name, one.version, one.folder))
         else:
             chosen.append(one)
-    digests = hashed(sorted(set(one.file(row) for one in chosen for row in one.rows or ())))
+    paths = sorted(set(one.file(row) for one in chosen for row in one.rows or ())) if with_files else ()
+    digests = hashed(paths)
     rows, dropped = [], 0
     for one in sorted(chosen, key=lambda one: one.name):
         package = {"name": one.name}
@@ -1322,7 +1323,7 @@ def package_rows(found, notes):
         good = [line for line in one.requires if is_requirement(line)]
         dropped += len(one.requires) - len(good)
         package["requires"] = good
-        if one.rows is not None:
+        if one.rows is not None and with_files:
             actual = dict((row, digests.get(one.file(row))) for row in one.rows)
             package["files"] = files_digest(actual)
             package["altered"] = [
@@ -1616,7 +1617,7 @@ def collect(options, environ, cwd, root="/"):
             "executable": python, "version": facts["version"], "prefix": facts["prefix"], "site": facts["site"],
             "headers": facts["headers"], "hook": section("hook", lambda: hook_rows(facts, packages), []),
         }
-        answer["packages"] = section("packages", lambda: package_rows(packages, notes), [])
+        answer["packages"] = section("packages", lambda: package_rows(packages, notes, not options.no_files), [])
         if host["accelerator"] and not options.no_run and has_torch(folders):
             row = section("run", lambda: device_run(python, environ, host["driver"]), None)
             host["run"] = [row] if row else []
@@ -1678,6 +1679,7 @@ def words_of(argv):
     parser.add_argument("--given", metavar="FILE", help="JSON of accelerators that are known already")
     parser.add_argument("--tool", metavar="TEXT", help=argparse.SUPPRESS)
     parser.add_argument("--no-run", action="store_true", help="do not compute anything on the device")
+    parser.add_argument("--no-files", action="store_true", help="read versions of packages only, not their files")
     parser.add_argument("-o", "--output", metavar="FILE", help="write here instead of to stdout")
     return parser.parse_args(argv)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -217,11 +218,37 @@ def test_an_addition_that_would_stand_before_a_protected_package_is_refused_with
     assert not vendor.project.current.exists()
 
 
-def test_another_torch_is_refused_when_it_is_locked(vendor: Vendor) -> None:
-    vendor.recipe("good", "torch==2.10.0")
+def test_another_torch_is_refused_when_it_is_locked_and_no_index_is_asked(vendor: Vendor, index: SimpleIndex) -> None:
+    vendor.recipe("good", "torch==2.10.0", more='override = ["Torch<2"]\n')
+    index.log.clear()
+    said = vendor.project.build()
+    assert (said.code, said.codes) == (2, ["unsatisfiable"] * 2)
+    assert all("`torch` of the vendor's base must stay" in error["hint"] for error in said.json["errors"])
+    assert not index.log
+    make_wheel(vendor.project.index, "vllm", "1.0", requires=["torch==2.10.0"])
+    vendor.recipe("good", "vllm")
     said = vendor.project.build()
     assert (said.code, said.codes) == (2, ["unsatisfiable"])
     assert "`torch` of the vendor's base must stay" in said.json["errors"][0]["hint"]
+
+
+def test_a_plain_pin_that_the_vendors_build_meets_is_fine(vendor: Vendor) -> None:
+    vendor.recipe("good", "torch==2.9.0")
+    assert vendor.project.run("lock", "demo").code == 0
+
+
+def test_the_vendors_programs_first_on_the_shells_path_are_a_warning(vendor: Vendor) -> None:
+    """In the vendor's image they are; what is started through `envsmith run` is the env's own."""
+    assert vendor.project.build().code == 0
+    vendor.venv.script("torchrun", str(vendor.venv.path / "bin" / "python"))
+    path = {"PATH": f"{vendor.venv.path}/bin:{os.environ['PATH']}"}
+    said = vendor.project.verify(env=path)
+    assert said.code == 0, said.out
+    (finding,) = [f for f in said.json["data"]["findings"] if f["check"] == "launchers"]
+    assert (finding["severity"], finding["subject"]) == ("warning", "torchrun")
+    other = make_venv(vendor.project.folder / "other")
+    other.script("torchrun", str(other.path / "bin" / "python"))
+    assert vendor.project.verify(env={"PATH": f"{other.path}/bin:{os.environ['PATH']}"}).code == 1
 
 
 def test_an_unprotected_package_is_laid_over_and_what_that_breaks_in_the_base_must_be_accepted(vendor: Vendor) -> None:

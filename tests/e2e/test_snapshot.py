@@ -64,6 +64,14 @@ def test_with_a_file_it_is_written_and_summed_up(venv: Venv, tmp_path: Path) -> 
     assert [one.name for one in target.parent.iterdir()] == ["h.toml"]
 
 
+def test_without_files_the_versions_are_there_and_nothing_is_hashed(venv: Venv) -> None:
+    venv.install("torch", "2.9.0+vendor.1", {"torch/__init__.py": ""})
+    said = snapshot("--python", str(venv.path / "bin" / "python"), "--no-run", "--no-files")
+    (package,) = (one for one in parse_snapshot(said.out, "x").packages if one.name == "torch")
+    assert (package.version, package.files, package.altered) == ("2.9.0+vendor.1", None, ())
+    assert "reading every package" not in said.err
+
+
 def test_the_envelope_holds_the_snapshot(tmp_path: Path) -> None:
     said = snapshot("--json", env={"ENVSMITH_HOST_CUINIT": "803"})
     data = json.loads(said.out)["data"]

@@ -15,7 +15,7 @@ from envsmith.receipt import VARIABLE, Receipt, parse
 VERIFY = {
     "imports": ["ray"], "attributes": [], "launchers": ["ray"], "contexts": ["launched"], "single-instance": [],
     "allow-outside": [], "allow-changed": [], "editable": {"verl": ["src/verl"]},
-    "base-hooks": {"/base/a.pth": "a" * 64}, "compute-capability": ["8.0"],
+    "base-hooks": {"/base/a.pth": "a" * 64}, "base": None, "compute-capability": ["8.0"],
 }  # fmt: skip
 RECEIPT = Receipt(
     stack="a100",
@@ -52,9 +52,10 @@ def test_what_is_written_is_read_back() -> None:
 
 def test_a_receipt_of_before_the_record_of_interpreters_is_still_read() -> None:
     data = json.loads(RECEIPT.to_json())
-    del data["python-record"], data["gitlinks"], data["verify"]["compute-capability"]
+    del data["python-record"], data["gitlinks"], data["verify"]["compute-capability"], data["verify"]["base"]
     old = parse(json.dumps(data), "x")
     assert (old.python_record, old.gitlinks, old.verify["compute-capability"]) == ("", {}, [])
+    assert old.verify["base"] is None
 
 
 def test_keys_are_sorted_and_in_the_style_of_our_files() -> None:
