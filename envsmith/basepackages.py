@@ -22,6 +22,8 @@ class PackageState:
     """Digest over its files, see `files_digest`; None without a RECORD."""
     altered: Mapping[str, str | None] = field(default_factory=dict)
     """Files that are not as RECORD says, by RECORD's own path: their sha256, None where they are missing."""
+    editable: str | None = None
+    """The source tree of an editable installation."""
     recorded: Mapping[str, str | None] = field(default_factory=dict)
     """Every file that RECORD names, bytecode left out, and the sha256 it names."""
 

@@ -305,9 +305,7 @@ class _Build:
     def _refuse_shadows(self, base: BaseAt) -> None:
         python = self.order.lock.target.python_minor
         additions = wheel_entries(self.state.listed, env=self.directory, python=python).entries
-        folders = {name: found[0] for name, found in self.state.editable.items() if found}
-        copies = {name: f"source:{folder.split('/')[1]}" for name, folder in folders.items()}
-        refuse_shadows(self.order.lock, base, additions, copies)
+        refuse_shadows(self.order.lock, base, additions, self.state.editable, self.state.made)
 
     def _lay_over(self) -> None:
         base = self.order.base

@@ -13,8 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 
 UNLIMITED = -1
 """A limit that is not there."""
-Count = Annotated[StrictInt, Field(ge=0)]
-Limit = Annotated[StrictInt, Field(ge=UNLIMITED)]
+LARGEST = 2**63 - 1
+"""The largest whole number that TOML promises."""
+Count = Annotated[StrictInt, Field(ge=0, le=LARGEST)]
+Limit = Annotated[StrictInt, Field(ge=UNLIMITED, le=LARGEST)]
 
 
 class FactTable(BaseModel):
@@ -29,10 +31,10 @@ class Accelerator(FactTable):
     """`[[host.accelerator]]`: one kind of device."""
 
     name: str
-    count: Annotated[StrictInt, Field(ge=1)]
+    count: Annotated[StrictInt, Field(ge=1, le=LARGEST)]
     memory_bytes: Count | None = None
     """Of one device."""
-    compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
+    compute_capability: Annotated[str, Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}$")] | None = None
     data_centre: StrictBool | None = None
     """Whether it belongs to the lines on which NVIDIA supports forward compatibility."""
 

@@ -15,8 +15,6 @@ from envsmith.manifest import Entry, Root, import_roots
 
 HOOK = "zz_envsmith_base.pth"
 """Its name puts it behind the hooks of the env's own packages: their editables come before the base."""
-#: Folders that wheels ship beside their package by accident; nobody means to import them.
-ACCIDENTAL = frozenset({"test", "tests", "doc", "docs", "example", "examples", "benchmark", "benchmarks"})
 #: Programs of a virtual environment itself: the env has its own.
 _SCAFFOLD = re.compile(r"python(\d(\.\d+)?t?)?|activate(\..+|_this\.py)?|[Aa]ctivate\..+|deactivate\..+|pydoc\.bat")
 
@@ -119,6 +117,7 @@ def entry_points(text: str) -> Iterator[Command]:
         elif group in ("console_scripts", "gui_scripts") and "=" in line and not line.startswith(("#", ";")):
             name, _, value = (part.strip() for part in line.partition("="))
             target = value.partition("[")[0].strip()
+            target = re.sub(r"\s*:\s*", ":", target)
             if re.fullmatch(r"[\w.]+:[\w.]+", target) and is_command(name):
                 yield Command(name=name, kind="entry-point", target=target)
 
@@ -126,45 +125,6 @@ def entry_points(text: str) -> Iterator[Command]:
 def is_command(name: str) -> bool:
     """Whether a file of the base's `bin` is one that an env over it may offer: no part of a virtual environment."""
     return bool(name) and "/" not in name and name not in (".", "..") and not _SCAFFOLD.fullmatch(name)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shadow:
-    """An addition that would stand before a protected package."""
-
-    owner: str
-    """Of the addition."""
-    protected: str
-    name: str
-    """The import name, or the file below the folder of packages, that both have."""
-
-
-def shadows(
-    additions: Iterable[Entry], base: Iterable[Entry], *, folders: Collection[str], protected: Collection[str]
-) -> tuple[Shadow, ...]:
-    """Say what of the additions would answer in the place of a protected package of the base.
-
-    Equal top-level names count unless both are portions of one namespace package; there equal files count. The paths
-    of `additions` are relative to the env, those of `base` to the root of the file system; `folders` are the base's
-    site folders in that form. Owners of base entries are `name==version`.
-    """
-    extra, kept, ours = tuple(folders), _of(base, protected), tuple(additions)
-    theirs, mine = import_roots(kept, extra), import_roots(ours)
-    found: dict[tuple[str, str], Shadow] = {}
-    for name in sorted((theirs.keys() & mine.keys()) - ACCIDENTAL):
-        for own in mine[name]:
-            for other in theirs[name]:
-                if own.kind == other.kind == "namespace":
-                    continue
-                key = (own.owner, other.owner)
-                found.setdefault(key, Shadow(owner=own.owner, protected=other.owner, name=name))
-    files = {place: entry.owner for entry in kept if (place := _below(entry.path, extra))}
-    for entry in ours:
-        place = _below(entry.path, ())
-        if place in files and place.split("/")[0] not in ACCIDENTAL:
-            key = (entry.owner, files[place])
-            found.setdefault(key, Shadow(owner=entry.owner, protected=files[place], name=place))
-    return tuple(found.values())
 
 
 def protected_roots(
@@ -177,14 +137,3 @@ def protected_roots(
 def _of(base: Iterable[Entry], names: Collection[str]) -> tuple[Entry, ...]:
     wanted = {*names}
     return tuple(entry for entry in base if wanted.intersection(owner.partition("==")[0] for owner in entry.owners))
-
-
-_SITE = re.compile(r"lib(64)?/python3[^/]*/(site|dist)-packages/")
-
-
-def _below(path: str, extra: Collection[str]) -> str | None:
-    """A file by its path below the folder of packages that it lies in; None for one that lies in none."""
-    match = _SITE.match(path)
-    if match:
-        return path[match.end() :]
-    return next((path[len(folder) + 1 :] for folder in extra if path.startswith(f"{folder}/")), None)

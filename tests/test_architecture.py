@@ -45,6 +45,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "recorded",
         "basepackages",
         "overlay",
+        "shadowing",
         "bundle",
         "bundlecheck",
         "bundlejson",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from envsmith.basepackages import PackageState
 from envsmith.lock import LockedBase
+from envsmith.overlay import Base
 from envsmith.report import Finding, Severity
 
 FAMILY = "base"
@@ -32,13 +33,18 @@ def _judge(package: LockedBase, states: Sequence[PackageState]) -> Iterator[Find
             "base-package-missing", package.name, f"{package.name} of the base is gone", package.version, "not there"
         )
         return
-    if len(states) > 1:
+    # The first is the one that imports find, and the one that the snapshot recorded.
+    found = tuple(_judge_state(package, states[0]))
+    if len(states) > 1 and any(finding.severity is Severity.ERROR for finding in found):
         where = ", ".join(f"{state.version} in {state.info}" for state in states)
         yield _error(
             "base-package-twice", package.name, f"{package.name} is in the base more than once", package.version, where
         )
         return
-    state = states[0]
+    yield from found
+
+
+def _judge_state(package: LockedBase, state: PackageState) -> Iterator[Finding]:
     if package.version is not None and state.version != package.version:
         message = f"{package.name} of the base has another version than in the snapshot"
         yield _error("base-version-differs", package.name, message, package.version, state.version)
@@ -53,6 +59,15 @@ def _judge(package: LockedBase, states: Sequence[PackageState]) -> Iterator[Find
         )
     elif package.files != state.files:
         yield from _files(package, state)
+    elif state.editable is not None:
+        yield Finding(
+            check=FAMILY,
+            kind="base-unproved",
+            severity=Severity.NOTE,
+            subject=package.name,
+            message=f"{package.name} is installed as editable: its code lies in `{state.editable}` and in no RECORD",
+            hint="whoever may write there can change it; the vendor should install it as a wheel",
+        )
 
 
 def _files(package: LockedBase, state: PackageState) -> Iterator[Finding]:
@@ -102,3 +117,27 @@ def _error(kind: str, subject: str, message: str, expected: str | None, actual: 
         actual=actual,
         hint=HINT,
     )
+
+
+def check_base_python(
+    built: Base, hooks: Mapping[str, str], now: Base | None, there: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Hold the base's interpreter against that of the build: what it searches, and which hooks it still runs.
+
+    `now` is None where it is not there or does not start; `hooks` and `there` are hooks by path, of the build and of
+    now. A hook that is new or has another content is found by the family `hooks`.
+    """
+    if now is None:
+        return
+    if now.site != built.site or now.beside != built.beside:
+        yield _error(
+            "base-path-differs",
+            built.python,
+            "the base searches other folders for packages than when the env was built",
+            ", ".join(built.folders),
+            ", ".join(now.folders),
+        )
+    for path in sorted(hooks.keys() - there.keys()):
+        yield _error(
+            "base-hook-missing", path, "a hook of the base is gone: what it set up is missing now", None, "missing"
+        )

@@ -52,7 +52,7 @@ def check_pth_files(expected: Expected, facts: Facts) -> Iterator[Finding]:
             kind="unowned-pth" if known is None else "changed-pth",
             severity=Severity.ERROR if _is_read(pth, expected) and does_something else Severity.WARNING,
             subject=path,
-            message=_pth_message(pth, known),
+            message=_pth_message(pth, known, in_base=within(pth.path, expected.base_folders)),
             expected=known,
             actual=pth.sha256 if known else None,
             hint="remove it" if known is None else f"build it again with {REBUILD}",
@@ -64,11 +64,13 @@ def _is_read(pth: PthFile, expected: Expected) -> bool:
     return pth.sure or within(pth.path, expected.base_folders)
 
 
-def _pth_message(pth: PthFile, known: str | None) -> str:
+def _pth_message(pth: PthFile, known: str | None, *, in_base: bool) -> str:
     does = [f"runs `{_short(line)}`" for line in pth.import_lines[:1]]
     does += [f"adds `{_short(line)}` to sys.path" for line in pth.lines[:1]]
     what = " and ".join(does) or "does nothing"
     whose = "a .pth file that no package owns" if known is None else "a .pth file whose content was changed"
+    if known is None and in_base:
+        whose = "a .pth file that the base did not have when the env was built"
     return f"{whose} {what}" + ("" if pth.sure else ", if its directory is read for .pth files")
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,12 +13,14 @@ from envsmith.checks.base import check_base
 from envsmith.commands.envs import shown
 from envsmith.errors import EnvsmithError, HostError, InputError, Problem
 from envsmith.facts import Facts
+from envsmith.host import Snapshot
 from envsmith.lock import Lock
 from envsmith.manifest import Entry
-from envsmith.overlay import Base, Command, protected_roots, shadows
+from envsmith.overlay import Base, Command
 from envsmith.probe import Request, probe
 from envsmith.recorded import Recorded, recorded_manifest
 from envsmith.report import Finding, Severity
+from envsmith.shadowing import Provided, provided, shadows
 from envsmith.tools.basecommands import base_commands
 from envsmith.tools.distributions import indexed_states, read_distributions
 from envsmith.tools.interpreter import Interpreter, interpreter_at
@@ -106,8 +108,8 @@ def _hooks(facts: Facts) -> dict[str, str]:
 
 
 def site_folders(base: Base) -> tuple[str, ...]:
-    """The site folders of a base, relative to `ROOT`."""
-    return tuple(folder.lstrip("/") for folder in base.site)
+    """The folders that a base imports packages from, relative to `ROOT`."""
+    return tuple(folder.lstrip("/") for folder in base.folders)
 
 
 def installed_in(base: Base) -> tuple[Recorded, ...]:
@@ -149,6 +151,43 @@ def require_unchanged(lock: Lock, base: Base, progress: Progress) -> StatIndex:
     return index
 
 
+def require_hooks(snapshot: Snapshot | None, at: BaseAt) -> None:
+    """Refuse a base whose own hooks are not those of its snapshot: what runs in every process would be nobody's.
+
+    Nothing is said of a snapshot that has none, as a transcribed one.
+
+    Raises:
+        HostError: `base-differs` for every hook that is new, gone or changed.
+    """
+    if snapshot is None or snapshot.python is None or not snapshot.python.hook:
+        return
+    locked = {_settled(one.path): one.sha256 for one in snapshot.python.hook}
+    there = {_settled(path): sha256 for path, sha256 in at.hooks.items()}
+    problems = [
+        Problem(
+            code="base-differs",
+            message=f"a hook that runs in every process of the base is {_what(locked.get(path), there.get(path))}",
+            where=path,
+            expected=f"sha256:{locked[path][:12]}" if path in locked else "not there",
+            actual=f"sha256:{there[path][:12]}" if path in there else "not there",
+            hint="start from a fresh image, or take a new snapshot and lock again",
+        )
+        for path in sorted(locked.keys() | there.keys())
+        if locked.get(path) != there.get(path)
+    ]
+    if problems:
+        raise HostError(*problems)
+
+
+def _settled(path: str) -> str:
+    """A file by the real folder that it lies in."""
+    return str(Path(path).parent.resolve() / Path(path).name)
+
+
+def _what(before: str | None, now: str | None) -> str:
+    return "new" if before is None else "gone" if now is None else "another one"
+
+
 def _problems(findings: list[Finding], base: Base) -> Iterator[Problem]:
     for finding in findings[:_SHOWN]:
         yield Problem(
@@ -164,26 +203,25 @@ def _problems(findings: list[Finding], base: Base) -> Iterator[Problem]:
         yield Problem(code="base-differs", message=more, where=shown(Path(base.python)))
 
 
-def refuse_shadows(lock: Lock, at: BaseAt, additions: Iterable[Entry], editable: Mapping[str, str]) -> None:
+def refuse_shadows(
+    lock: Lock, at: BaseAt, additions: Iterable[Entry], copies: Mapping[str, Sequence[str]], tracked: Iterable[Entry]
+) -> None:
     """Refuse additions that would stand before a protected package of the base.
 
-    `additions` are the files of the wheels, relative to the env; `editable` maps import names of work copies to
-    their source.
+    `additions` are the files of the wheels and `tracked` those of work copies, relative to the env; `copies` maps
+    import names of work copies to their folders below the env.
 
     Raises:
         InputError: `base-shadowed` for every addition, with the name that both have.
     """
     protected = {one.name for one in lock.base if one.protected}
-    entries = base_entries(at.distributions)
     ours = {wheel.name: wheel.version for wheel in lock.wheels} | {s.project: s.version for s in lock.sources}
     same = ours.keys() & protected
     found = [(f"{name}=={ours[name]}", name, name) for name in sorted(same)]
     found += [
         (shadow.owner, shadow.protected, shadow.name)
-        for shadow in shadows(additions, entries, folders=site_folders(at.base), protected=protected - same)
+        for shadow in shadows((*additions, *_as_installed(copies, tracked)), _provided(at, protected - same))
     ]
-    theirs = protected_roots(entries, folders=site_folders(at.base), protected=protected - same)
-    found += [(source, theirs[name][0].owner, name) for name, source in sorted(editable.items()) if name in theirs]
     if found:
         raise InputError(
             *(
@@ -196,3 +234,36 @@ def refuse_shadows(lock: Lock, at: BaseAt, additions: Iterable[Entry], editable:
                 for owner, kept, name in dict.fromkeys(found)
             )
         )
+
+
+def _provided(at: BaseAt, protected: Collection[str]) -> Provided:
+    """What the protected packages answer for, those whose files nobody recorded by the names that they claim."""
+    kept = tuple(one for one in at.distributions if one.name in protected)
+    tops = {Path(path).stem: "the site hook" for path in at.hooks if path.endswith("customize.py")}
+    for one in kept:
+        if one.rows is None or one.editable is not None:
+            names = (*one.top_level, *_editable_names(one, at.base)) or (one.name.replace("-", "_"),)
+            tops |= dict.fromkeys(names, one.owner)
+    python = Path(at.base.python)
+    commands = {command.name: one.owner for one in kept for command in base_commands(ROOT, (one,), python)}
+    return provided(base_entries(kept), folders=site_folders(at.base), tops=tops, commands=commands)
+
+
+def _editable_names(one: Recorded, base: Base) -> Iterator[str]:
+    """Import names in the folders that an editable installation of the base put on the path."""
+    for folder in base.beside:
+        if one.editable is not None and Path(folder).is_relative_to(Path(one.editable).resolve()):
+            for item in sorted(Path(folder).iterdir()):
+                is_package = item.is_dir() and (item / "__init__.py").is_file()
+                if (is_package or item.suffix == ".py") and item.stem.isidentifier():
+                    yield item.stem
+
+
+def _as_installed(copies: Mapping[str, Sequence[str]], tracked: Iterable[Entry]) -> Iterator[Entry]:
+    """The files of work copies as if they lay in site-packages: where the names of the copies are looked for."""
+    roots = {(folder.removesuffix(f"/{name}"), name) for name, folders in copies.items() for folder in folders[:1]}
+    for entry in tracked:
+        for root, name in roots:
+            rest = entry.path[len(root) + 1 :] if entry.path.startswith(f"{root}/") else ""
+            if rest.split("/")[0] in (name, f"{name}.py"):
+                yield replace(entry, path=f"lib/python3/site-packages/{rest}")

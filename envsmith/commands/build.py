@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envsmith.commands.basing import open_base
+from envsmith.commands.basing import open_base, require_hooks
 from envsmith.commands.current import env_lock, find_place
 from envsmith.commands.depth import Examination
 from envsmith.commands.envs import env_root, shown
@@ -19,6 +19,7 @@ from envsmith.commands.lock import make_and_write
 from envsmith.commands.making import origins_of, patches_of, stored_of
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
+from envsmith.commands.snapshots import read_snapshot
 from envsmith.commands.supplies import Supplies, open_supplies, require_git_sources
 from envsmith.commands.verify import report_text
 from envsmith.commands.workspace import Workspace, open_stack, read_lock
@@ -154,9 +155,15 @@ def _order(
     """Read everything that a build needs and make its plan; nothing is written."""
     recipe = workspace.stack.env[env]
     launch = recipe.launch.table()
+    if recipe.base is not None:
+        # Python would write bytecode into the base where it may; the env's hook comes too late for the modules that
+        # the interpreter itself imports at its start.
+        launch = replace(launch, set={"PYTHONDONTWRITEBYTECODE": "1", **launch.set})
     verify = recipe.verify.model_dump(mode="json", by_alias=True)
     verify["compute-capability"] = list(workspace.stack.host.compute_capability or ())
     base = open_base(recipe.base.python, lock.target.python_minor, supplies.environ) if recipe.base else None
+    if base is not None:
+        require_hooks(read_snapshot(workspace, env), base)
     interpreter = base.interpreter if base else supplies.interpreter(recipe.python)
     python_sha256 = interpreter_digest(interpreter.path)
     over = recipe.base.python if recipe.base else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from envsmith.commands.supplies import Supplies
 from envsmith.commands.workspace import Workspace, git_place
 from envsmith.conflicts import Acceptance, Declaration, Verdict, active_extras, concerning, judge, violations
 from envsmith.errors import InputError, Problem, StepError, SupplyError
-from envsmith.host import protected_names
+from envsmith.host import BasePackage, protected_names
 from envsmith.lock import (
     AlteredFile,
     BuiltWheel,
@@ -366,13 +366,17 @@ class Locker:
 
     def _base_versions(self) -> dict[str, str]:
         """Packages of the base whose version the snapshot has."""
-        known = self.snapshot.by_name() if self.snapshot else {}
-        return {name: package.version for name, package in known.items() if package.version is not None}
+        return {name: package.version for name, package in self._base_packages() if package.version is not None}
+
+    def _base_packages(self) -> Iterator[tuple[str, BasePackage]]:
+        """Packages of the base, without those whose names no requirement can have, such as what pip left behind."""
+        for name, package in self.snapshot.by_name().items() if self.snapshot else ():
+            if re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name):
+                yield name, package
 
     def _base_unversioned(self) -> set[str]:
         """Packages of which it is only known that the base has them: they are there, and no resolver may bring them."""
-        known = self.snapshot.by_name() if self.snapshot else {}
-        return {name for name, package in known.items() if package.version is None}
+        return {name for name, package in self._base_packages() if package.version is None}
 
     def _without_base(
         self, packages: tuple[ResolvedPackage, ...]
@@ -636,10 +640,9 @@ class Locker:
 
     def _base_declarations(self) -> dict[str, Declaration]:
         """What packages of the base want; what they want of each other is their vendor's matter."""
-        known = self.snapshot.by_name() if self.snapshot else {}
         return {
             name: Declaration(name=name, version=package.version, requires=package.requires)
-            for name, package in known.items()
+            for name, package in self._base_packages()
             if package.version is not None
         }
 

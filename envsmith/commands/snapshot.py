@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import stat
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,8 +18,8 @@ from envsmith.commands.result import Result
 from envsmith.errors import EnvsmithError, HostError, InputError, Problem, StepError, SupplyError, printable
 from envsmith.host import Snapshot, parse_snapshot
 from envsmith.hostfacts import HostFacts
-from envsmith.tools.device import nvidia_devices, nvidia_links
-from envsmith.tools.files import write_atomic
+from envsmith.tools.device import devices_by_library, nvidia_links
+from envsmith.tools.files import filesystem, write_atomic
 from envsmith.tools.process import Completed, run, without_secrets
 from envsmith.tools.progress import Progress
 
@@ -57,14 +59,15 @@ def run_verb(
     environ: Mapping[str, str],
     screen: Progress,
 ) -> Result:
-    """Take a snapshot; it is the result, or, with `out`, a file and a summary of it."""
-    target = user_path(out) if out else None
-    if target is not None and target.is_dir():
-        problem = Problem(
-            code="snapshot-output-unusable", message="there is a folder of that name", where=shown(target),
-            hint="name a file, such as snapshots/a100.toml",
-        )  # fmt: skip
-        raise InputError(problem)
+    """Take a snapshot; it is the result, or, with `out`, a file and a summary of it.
+
+    Raises:
+        InputError: `snapshot-output-unusable` where `out` is no name, or names what a file must not replace.
+        SupplyError: `output-failed` where stdout is closed and no file was named.
+    """
+    target = None if out is None else _target(out)
+    if target is None and sys.stdout is None:
+        raise SupplyError(Problem(code="output-failed", message="stdout is closed", hint="name a file with `-o`"))
     text = capture_text(
         python, query=query, paths=paths, no_run=no_run, no_files=no_files, environ=environ, screen=screen
     )
@@ -75,8 +78,33 @@ def run_verb(
     }
     if target is None:
         return Result(command="snapshot", data=data, text=text)
-    write_atomic(target, text)
+    write_atomic(Path(os.path.realpath(target)), text)  # a link to a file stays a link
     return Result(command="snapshot", data=data, text="\n".join((f"wrote {shown(target)}", *summary(snapshot))))
+
+
+def _target(out: str) -> Path:
+    """The file that `-o` names; it need not be there yet.
+
+    Raises:
+        InputError: `snapshot-output-unusable`.
+    """
+    target = user_path(out) if out else Path()
+    with filesystem(target):
+        try:
+            mode = target.stat().st_mode if out else 0
+        except (FileNotFoundError, NotADirectoryError):
+            return target  # whether it can be made there shows when it is written
+    if stat.S_ISREG(mode):
+        return target
+    what = "`-o` names no file" if not out else "there is a folder of that name" if stat.S_ISDIR(mode) else None
+    raise InputError(
+        Problem(
+            code="snapshot-output-unusable",
+            message=what or "what is there is a device, a pipe or a socket, which a file must not replace",
+            where=shown(target) if out else None,
+            hint="name a file, such as snapshots/a100.toml, or leave `-o` out: then the snapshot goes to stdout",
+        )
+    )
 
 
 def capture(
@@ -129,7 +157,7 @@ def capture_text(
         screen.message(f"reading every package of {python}")
     with tempfile.TemporaryDirectory(prefix="envsmith-snapshot-") as scratch:
         given, answer = Path(scratch) / "given.json", Path(scratch) / "snapshot.toml"
-        given.write_text(json.dumps(_given(environ)), encoding="utf-8")
+        given.write_text(json.dumps(_given()), encoding="utf-8")
         words += ["--given", str(given), "-o", str(answer)]
         done = run((sys.executable, "-I", "-S", "-B", PAYLOAD, *words), env=environ, timeout_s=_LIMIT_S)
         if done.returncode != 0 or not answer.is_file():
@@ -137,9 +165,9 @@ def capture_text(
         return answer.read_text(encoding="utf-8")
 
 
-def _given(environ: Mapping[str, str]) -> dict[str, object]:
-    """What the management library of NVIDIA says; empty where it cannot be asked."""
-    devices = nvidia_devices(environ)
+def _given() -> dict[str, object]:
+    """What the management library of NVIDIA says; empty where it cannot be asked: the payload asks the programs."""
+    devices = devices_by_library()
     if not devices:
         return {}
     rows = [

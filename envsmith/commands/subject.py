@@ -19,11 +19,12 @@ from envsmith.launch import LaunchTable
 from envsmith.lock import Lock, digest, fingerprint
 from envsmith.lock import parse as parse_lock
 from envsmith.manifest import Manifest, Root, site_packages
-from envsmith.overlay import ACCIDENTAL, Base, protected_roots
+from envsmith.overlay import Base, protected_roots
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import Receipt
 from envsmith.receipt import parse as parse_receipt
 from envsmith.recorded import Recorded
+from envsmith.shadowing import ACCIDENTAL
 from envsmith.tools.device import has_nvidia_device
 
 #: How the names of files end that Python runs or reads at every start.

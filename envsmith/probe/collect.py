@@ -5,8 +5,9 @@ It is one file, needs nothing but the standard library of Python 3.8, and runs w
     python3 collect.py [--python EXE] [--query "COMMAND"] [--path DIR]... [--no-run] [-o FILE]
 
 The answer is a snapshot in TOML (docs/snapshot.md; tables of envsmith/host.py and envsmith/hostfacts.py). A fact that
-cannot be had is left out; a section that crashed is named in `[snapshot] note`. Exit codes: 0; 2 the words or an
-override are wrong; 3 EXE is too old; 4 FILE cannot be written; 6 EXE does not work; 79 this Python is too old.
+cannot be had is left out; a section that crashed is named in `[snapshot] note`. Exit codes: 0; 2 the words, an
+override or FILE are wrong; 3 EXE is too old; 4 the answer cannot be written; 6 EXE does not work; 79 this Python is
+too old.
 
 Like observe.py it must *parse* on 2.7, so that an old interpreter refuses clearly: no f-strings, no annotations.
 """
@@ -87,6 +88,7 @@ import json
 import posixpath
 import re
 import resource
+import selectors
 import shlex
 import shutil
 import signal
@@ -107,6 +109,10 @@ PATIENCE_S = 10.0
 PROGRAM_S = 60.0
 CUINIT_S = 60.0
 RUN_S = 180.0
+#: How long the pipes of a program that has ended may stay open: what it left behind may hold them for ever.
+LINGER_S = 2.0
+#: What a program prints beyond this is read and dropped.
+HEARD_BYTES = 16 << 20
 GROWN_BYTES = 1 << 20
 #: What cuInit of a stub answers. Source: CUDA driver API, CUDA_ERROR_STUB_LIBRARY (read 2026-11-30).
 STUB = 34
@@ -127,13 +133,47 @@ class Refused(Exception):
 # -- small things -------------------------------------------------------------------------------------------------
 
 
+def opened(path):
+    """A regular file as a stream of bytes: a pipe in its place would hold us for ever.
+
+    Raises OSError.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
+        return io.open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
 def text_of(path, limit=1 << 20):
     """A file as text, None where it cannot be read."""
     try:
-        with io.open(path, "rb") as stream:
+        with opened(path) as stream:
             return stream.read(limit).decode("utf-8", "replace")
     except OSError:
         return None
+
+
+def is_number(text):
+    """Whether it is a whole number in ASCII that fits a TOML reader; `isdigit` takes the digits of every script."""
+    return re.match(r"[0-9]{1,18}\Z", text) is not None
+
+
+def one_line(text):
+    """What a program said as one line without control characters."""
+    return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())
+
+
+def say(text):
+    """A line on stderr, which may be full or gone."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
 
 
 def under(root, path):
@@ -152,28 +192,33 @@ def error_name(error):
     return errno.errorcode.get(error.errno, type(error).__name__)
 
 
-def patiently(function, *arguments):
-    """Call a function that may hang in the kernel; None where it does or fails."""
+def answered(function, *arguments):
+    """Call a function that may hang in the kernel: whether it came back, and what it gave, None where it failed."""
     answer = []
 
     def work():
         try:
             answer.append(function(*arguments))
         except Exception:
-            pass
+            answer.append(None)
 
     thread = threading.Thread(target=work)
     thread.daemon = True
     thread.start()
     thread.join(PATIENCE_S)
-    return answer[0] if answer else None
+    return (True, answer[0]) if answer else (False, None)
+
+
+def patiently(function, *arguments):
+    """Call a function that may hang in the kernel; None where it does or fails."""
+    return answered(function, *arguments)[1]
 
 
 class Said(object):
     """How a program ended."""
 
-    def __init__(self, code, out, error):
-        self.code, self.out, self.error = code, out, error
+    def __init__(self, code, out, error, hung=False):
+        self.code, self.out, self.error, self.hung = code, out, error, hung
 
 
 def run_program(argv, environ, limit_s=PROGRAM_S, cwd=None):
@@ -184,15 +229,67 @@ def run_program(argv, environ, limit_s=PROGRAM_S, cwd=None):
     except (OSError, ValueError) as error:
         return Said(None, "", "`%s` cannot be started: %s" % (argv[0], getattr(error, "strerror", error)))
     try:
-        out, error = child.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        try:
-            os.killpg(child.pid, signal.SIGKILL)
-        except OSError:
-            pass
-        child.communicate()
-        return Said(None, "", "`%s` did not end within %.0f s" % (os.path.basename(argv[0]), limit_s))
+        in_time, out, error = heard(child, limit_s)
+    except BaseException:
+        kill_group(child)
+        raise
+    if not in_time:
+        return Said(None, "", "`%s` did not end within %.0f s" % (os.path.basename(argv[0]), limit_s), hung=True)
     return Said(child.returncode, out.decode("utf-8", "replace"), error.decode("utf-8", "replace"))
+
+
+def heard(child, limit_s):
+    """Whether a program ended in time, and what it printed; one that did not is killed with its group.
+
+    Its pipes are given up LINGER_S after its end: a daemon that it started may hold them.
+    """
+    said, deadline, in_time = {child.stdout: [], child.stderr: []}, time.monotonic() + limit_s, True
+    left = HEARD_BYTES
+    with selectors.DefaultSelector() as selector:
+        for stream in said:
+            selector.register(stream, selectors.EVENT_READ)
+        while True:
+            now = time.monotonic()
+            if in_time and child.poll() is not None:
+                break
+            if now >= deadline:
+                in_time = False
+                kill_group(child)
+                break
+            if not selector.get_map():
+                time.sleep(0.01)  # it closed its pipes and goes on
+            left -= taken(selector, said, left, min(0.1, deadline - now))
+        deadline = time.monotonic() + LINGER_S
+        while selector.get_map() and time.monotonic() < deadline:
+            left -= taken(selector, said, left, 0.1)
+    for stream in said:
+        stream.close()
+    try:
+        child.wait(LINGER_S)
+    except subprocess.TimeoutExpired:
+        pass  # it hangs in the kernel, where no signal reaches it
+    return in_time, b"".join(said[child.stdout]), b"".join(said[child.stderr])
+
+
+def taken(selector, said, left, wait_s):
+    """Read what is there now, and keep as many bytes as are left; how many were kept."""
+    kept = 0
+    for key, _ in selector.select(wait_s) if selector.get_map() else ():
+        data = os.read(key.fd, 1 << 16)
+        if not data:
+            selector.unregister(key.fileobj)
+        data = data[:left - kept]
+        if data:
+            said[key.fileobj].append(data)
+            kept += len(data)
+    return kept
+
+
+def kill_group(child):
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except OSError:
+        pass
 
 
 def last_line(said):
@@ -254,11 +351,11 @@ def cpu_model(cpuinfo, environ):
 
 def memory_facts(root):
     facts = {}
-    match = re.search(r"(?m)^MemTotal:\s*(\d+) kB", text_of(under(root, "/proc/meminfo")) or "")
+    match = re.search(r"(?m)^MemTotal:\s*([0-9]{1,15}) kB", text_of(under(root, "/proc/meminfo")) or "")
     if match:
         facts["memory-bytes"] = int(match.group(1)) * 1024
     swappiness = (text_of(under(root, "/proc/sys/vm/swappiness")) or "").strip()
-    if swappiness.isdigit():
+    if is_number(swappiness):
         facts["swappiness"] = int(swappiness)
     space = patiently(os.statvfs, under(root, "/dev/shm"))
     if space is not None:
@@ -339,7 +436,7 @@ def cpu_limit(kind, folder):
     else:
         quota = (text_of(folder + "/cpu.cfs_quota_us") or "-1").strip()
         period = (text_of(folder + "/cpu.cfs_period_us") or "100000").strip()
-    if quota.isdigit() and period.isdigit() and int(quota) and int(period):
+    if is_number(quota) and is_number(period) and int(quota) and int(period):
         return round(int(quota) / float(period), 4)
     return None
 
@@ -347,7 +444,7 @@ def cpu_limit(kind, folder):
 def memory_limit(kind, folder):
     text = (text_of(folder + ("/memory.max" if kind == 2 else "/memory.limit_in_bytes")) or "").strip()
     # version 1 writes "none" as the largest multiple of the page size
-    return int(text) if text.isdigit() and int(text) < (1 << 62) else None
+    return int(text) if re.match(r"[0-9]{1,20}\Z", text) and int(text) < (1 << 62) else None
 
 
 # -- compiler, container, scheduler -------------------------------------------------------------------------------
@@ -360,7 +457,7 @@ def compiler(environ, notes):
         try:
             word = shlex.split(named)[0]
         except (ValueError, IndexError):
-            word = named
+            word = named.split()[0]
         found = which(word, environ)
         if found is None:
             notes.append("CC names `%s`, which is no program here" % word)
@@ -410,12 +507,29 @@ SHOWN_NAMES = (
     "LDFLAGS", "OPTIM_TORCH", "DISABLE_VERSION_CHECK", "container",
 )
 SHOWN_ENDS = ("_ALLOC_CONF", "_SDK", "_HOME", "_HOME_PATH", "_PATH")
-SECRET_WORDS = ("TOKEN", "KEY", "PASSWORD", "PASSWD", "SECRET", "CREDENTIAL", "AUTH", "COOKIE")
-#: A user in a URL, a query string that signs or names a secret, and tokens that are known by their beginning.
+#: Names of secrets; `_KEY` and its like stand anywhere in a name. A tokenizer is none, nor is a number of tokens.
+_WORDS = r"(?:token(?!iz|s\b)|key(?!error)|passw|passphrase|secret|credential|auth|cookie|jwt)"
+SECRET_NAME = re.compile(r"token|" + _WORDS + r"|(?:^|_)(?:pass|pw|pwd)\Z", re.I)
+#: What gives a value away: a user in a URL or before a host, a name of a secret with a value behind it (in a query, in
+#: JSON, as an option, as a variable or a header), tokens that are known by their beginning, and private keys.
 SECRET_VALUE = re.compile(
-    r"://[^/\s]*@|[?&;][^=&\s]*(?:sig|token|key|secret|password|credential|auth)[^=&\s]*="
-    r"|\b(?:hf|ghp|gho|glpat|xox[abp])[_-]\w{16,}|\bsk-[\w-]{16,}|\beyJ[\w-]{10,}\.|\bAKIA[0-9A-Z]{16}\b", re.I
+    r"://[^/\s]*@|://[^/\s@:]+:(?![0-9]+(?:/|\s|\Z))[^\s@]*@"
+    r"|(?:(?<=[\s,;'\"=])|\A)[^\s/:@,;'\"=]*:(?!/)[^\s@,;'\"]+@(?!sha256:)[\w.\[-]"
+    r"|[?&;#][^=&\s]*(?:sig|" + _WORDS + r")[^=&\s]*="
+    r"|(?:" + _WORDS + r"[\w-]*|\b(?:\w*_)?(?:pass|pw|pwd))(?:\\*['\"]\s*:|\s*=|\s*:\s)\s*\S"
+    r"|--?[\w-]*(?:" + _WORDS + r"[\w-]*|\bpass|\bpw|\bpwd)[=\s]+\S"
+    r"|\bbearer\s+\S"
+    r"|(?<![A-Za-z0-9])(?:(?:hf|gh[opsur]|github_pat|glpat|xox[abeoprs]|npm|dckr_pat|pypi)[_-][\w-]{16,}|sk-[\w-]{16,}"
+    r"|nvapi-[\w-]{8,}|AIza[\w-]{16,}|A[KS]IA[0-9A-Z]{12,}|eyJ[\w-]{10,}\.)"
+    r"|PRIVATE KEY", re.I
 )
+
+
+def cut(text):
+    """Words of a program without what may be secret: the user and the query of every URL, all from a secret on."""
+    text = re.sub(r"(?<=://)([^/@\s]*@)?([^\s?#'\"`]*)([?#][^\s'\"`]*)?", r"\2", text)
+    secret = SECRET_VALUE.search(text)
+    return text if secret is None else text[:secret.start()] + "(the rest may hold a secret)"
 
 
 def shown_environ(environ):
@@ -423,7 +537,7 @@ def shown_environ(environ):
     shown = {}
     for name, value in environ.items():
         wanted = name.startswith(SHOWN) or name in SHOWN_NAMES or name.endswith(SHOWN_ENDS)
-        secret = any(word in name.upper() for word in SECRET_WORDS) or SECRET_VALUE.search(value)
+        secret = SECRET_NAME.search(name) or SECRET_VALUE.search(value)
         if wanted and not secret and not name.startswith("ENVSMITH_HOST_"):
             shown[name] = value
     return shown
@@ -432,7 +546,7 @@ def shown_environ(environ):
 # -- libraries that the loader gives ------------------------------------------------------------------------------
 
 CUDA_FAMILY = re.compile(
-    r"lib(?:nccl|cudnn|cublas|cublasLt|nvJitLink|cudart|cusparse|nvrtc|stdc\+\+)\.so\.\d+\Z"
+    r"lib(?:nccl|cudnn|cublas|cublasLt|nvJitLink|cudart|cusparse|nvrtc|stdc\+\+)\.so\.[0-9]+\Z"
 )
 LIBCUDA = re.compile(r"libcuda\.so(?:\.1)?\Z")
 #: Where images and installers put a libcuda that no loader is told of. Source: NVIDIA's CUDA and container toolkit
@@ -450,7 +564,7 @@ USUAL_PLACES = (
 def elf_machine(path):
     """(class, machine) of an ELF file. Source: elf(5)."""
     try:
-        with io.open(path, "rb") as stream:
+        with opened(path) as stream:
             head = stream.read(20)
     except OSError:
         return None
@@ -486,11 +600,11 @@ class Loader(object):
     """Where the loader of this machine finds libraries for a program started with these variables."""
 
     def __init__(self, root, environ, cwd):
-        self.root, self.machine = root, elf_machine("/proc/self/exe")
+        self.root, self.machine, self.silent = root, elf_machine("/proc/self/exe"), []
         value = environ.get("LD_LIBRARY_PATH", "").replace(";", ":")
         self.told = [os.path.join(cwd, element) for element in value.split(":")][:200] if value else []
         try:
-            with io.open(under(root, "/etc/ld.so.cache"), "rb") as stream:
+            with opened(under(root, "/etc/ld.so.cache")) as stream:
                 self.cache = list(ld_cache(stream.read(64 << 20)))
         except OSError:
             self.cache = []
@@ -499,6 +613,15 @@ class Loader(object):
 
     def fits(self, path):
         return elf_machine(path) == self.machine
+
+    def look(self, folder, function, *arguments):
+        """Call a function that looks into a folder: None where it fails, or the folder's mount does not answer."""
+        if folder in self.silent:
+            return None
+        came_back, answer = answered(function, *arguments)
+        if not came_back:
+            self.silent.append(folder)
+        return answer
 
     def folders(self):
         """(how, folder) in the order of the search, those of the cache as they come."""
@@ -518,10 +641,10 @@ class Loader(object):
             if folders is None:
                 candidates = [(name, path) for name, path in self.cache if CUDA_FAMILY.match(name)]
             else:
-                candidates = [(name, os.path.join(folder, name)) for folder in folders for name in names_in(
-                    under(self.root, folder)) if CUDA_FAMILY.match(name)]
+                candidates = [(name, os.path.join(folder, name)) for folder in folders for name in self.look(
+                    folder, names_in, under(self.root, folder)) or () if CUDA_FAMILY.match(name)]
             for name, path in candidates:
-                if name not in found and self.fits(under(self.root, path)):
+                if name not in found and self.look(os.path.dirname(path), self.fits, under(self.root, path)):
                     found[name] = (path, "loader" if how == "cache" else how)
         return [{"name": name, "path": found[name][0], "found-by": found[name][1]} for name in sorted(found)]
 
@@ -535,7 +658,7 @@ def names_in(folder):
 
 def version_in_name(path):
     """`580.95.05` of `libcuda.so.580.95.05`."""
-    match = re.match(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)*)\Z", os.path.basename(path))
+    match = re.match(r"libcuda\.so\.([0-9]+\.[0-9]+(?:\.[0-9]+)*)\Z", os.path.basename(path))
     return match.group(1) if match else None
 
 
@@ -543,27 +666,32 @@ def driver_folders(loader, driver, stub=None):
     """Every folder that holds a libcuda, each once by where the file really lies, in the order of the search."""
     places = list(loader.folders())
     for pattern in USUAL_PLACES:
-        places += [("search", folder) for folder in globbed(loader.root, pattern)]
+        places += [("search", folder) for folder in patiently(globbed, loader.root, pattern) or ()]
     rows, seen = [], set()
     for how, folder in places:
-        for name in ("libcuda.so.1", "libcuda.so"):
-            file = under(loader.root, posixpath.join(folder, name))
-            if os.path.isfile(file):
-                break
-        else:
-            continue
-        real = os.path.realpath(file)
-        home = os.path.dirname(real)
-        if home in seen or not loader.fits(real):
-            continue
-        seen.add(home)
-        shown = home if loader.root == "/" else "/" + os.path.relpath(home, os.path.realpath(loader.root))
-        rows.append({
-            "path": shown, "version": version_in_name(real),
-            "kind": "stubs" if shown == stub else folder_kind(shown, folder, real, driver),
-            "unversioned": os.path.exists(os.path.join(home, "libcuda.so")), "found-by": how,
-        })
+        row = loader.look(folder, driver_folder, loader, how, folder, driver, stub)
+        if row is not None and row["path"] not in seen:
+            seen.add(row["path"])
+            rows.append(row)
     return rows
+
+
+def driver_folder(loader, how, folder, driver, stub):
+    """The row of a folder, None where it holds no libcuda for this machine."""
+    files = [under(loader.root, posixpath.join(folder, name)) for name in ("libcuda.so.1", "libcuda.so")]
+    file = next((file for file in files if os.path.isfile(file)), None)
+    if file is None:
+        return None
+    real = os.path.realpath(file)
+    home = os.path.dirname(real)
+    if not loader.fits(real):
+        return None
+    shown = home if loader.root == "/" else "/" + os.path.relpath(home, os.path.realpath(loader.root))
+    return {
+        "path": shown, "version": version_in_name(real),
+        "kind": "stubs" if shown == stub else folder_kind(shown, folder, real, driver),
+        "unversioned": os.path.exists(os.path.join(home, "libcuda.so")), "found-by": how,
+    }
 
 
 def folder_kind(home, folder, real, driver):
@@ -594,14 +722,15 @@ def globbed(root, pattern):
 
 def kernel_driver_in(text):
     """The version in /proc/driver/nvidia/version, in the words of the closed and of the open module."""
-    match = re.search(r"Kernel Module[^\n]*?\s(\d+\.\d+(?:\.\d+)?)\s", text + "\n")
+    match = re.search(r"Kernel Module[^\n]*?\s([0-9]+\.[0-9]+(?:\.[0-9]+)?)\s", text + "\n")
     return match.group(1) if match else None
 
 
 def kernel_driver(root):
     for path in ("/proc/driver/nvidia/version", "/sys/module/nvidia/version"):
         text = text_of(under(root, path)) or ""
-        version = kernel_driver_in(text) or (text.strip() if re.match(r"\d+(\.\d+)+\s*\Z", text) else None)
+        version = kernel_driver_in(text) or (
+            text.strip() if re.match(r"[0-9]+(\.[0-9]+)+\s*\Z", text) else None)
         if version:
             return version
     return None
@@ -688,7 +817,7 @@ def start_ourselves(python, flags, words, environ, limit_s, read=json.loads):
         text = text_of(out, 16 << 20)
         try:
             return said, read(text) if text else None
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
             return said, None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -718,15 +847,20 @@ def libcuda_facts(environ, notes):
 
 # -- accelerators -------------------------------------------------------------------------------------------------
 
+#: nvidia-smi ends with this where no kernel driver is loaded. Source: its manual, RETURN VALUE (read 2026-11-30).
+SMI_NO_DRIVER = 9
 SMI_FIELDS = ("name,memory.total,driver_version,compute_cap", "name,memory.total,driver_version")
 #: Lines by the names that nvidia-smi gives. NVIDIA supports forward compatibility on data-centre devices and on some
 #: RTX cards of the professional line, never on GeForce; of the rest we say nothing. Source: NVIDIA CUDA Compatibility,
-#: and NVIDIA's list of CUDA devices, "NVIDIA Data Center Products" (both read 2026-11-30).
+#: and NVIDIA's list of CUDA devices, "NVIDIA Data Center Products" (both read 2026-11-30). The A800 40GB Active is a workstation's card.
 DATA_CENTRE = re.compile(
-    r"(?:NVIDIA )?(?:Tesla |GRID )?(?:GH200|GB200|GB300|B100|B200|B300|H[128]00|H20|A[18]00|A2|A10G?|A16|A30|A40|L2|L4|"
-    r"L20|L40[SG]?|V100S?|P100|P40|P4|P6|T4G?|K[1248]0M?|M4|M6|M10|M40|M60|PG\d{3})(?![0-9A-Za-z])"
+    r"(?:NVIDIA )?(?:Tesla |(?:GRID )?(?:GH200|GB[23]00|B[123]00|H[128]00|H20|A100X?|A800(?! 40GB Active)|A2|A10[GM]?|"
+    r"A16|A30X?|A40|L2|L4|L20|L40[SG]?|V100S?|P100|P40|P4|P6|T4G?|K[1248]0M?|M4|M6|M10|M40|M60|PG[0-9]{3})"
+    r"(?![0-9A-Za-z]))"
 )
-CONSUMER = re.compile(r"\b(?:GeForce|GTX|TITAN|MX\d{3}|RTX \d0[5-9]0)\b")
+CONSUMER = re.compile(r"\b(?:GeForce|GTX|TITAN|MX[0-9]{3}|RTX [0-9]0[5-9]0)\b")
+#: The largest whole number of TOML.
+LARGEST = (1 << 63) - 1
 UNITS = {"": 1, "b": 1, "kb": 10 ** 3, "mb": 10 ** 6, "gb": 10 ** 9, "tb": 10 ** 12,
          "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 COLUMNS = {
@@ -739,9 +873,10 @@ COLUMNS = {
 
 def amount(text, unit=""):
     """Bytes of `143771 MiB`, or of `143771` under a heading with `[MiB]`; None where it is no amount."""
-    match = re.match(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)\Z", str(text).strip())
+    match = re.match(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)\Z", str(text).strip())
     factor = UNITS.get((match.group(2) or unit).lower()) if match else None
-    return int(float(match.group(1)) * factor) if factor else None
+    number = int(float(match.group(1)) * factor) if factor else None
+    return number if number is not None and number <= LARGEST else None
 
 
 def devices_in(text):
@@ -749,6 +884,14 @@ def devices_in(text):
 
     Raises ValueError where it is neither.
     """
+    try:
+        return rows_in(text)
+    except (csv.Error, RecursionError, ArithmeticError) as error:
+        raise ValueError(described(error))
+
+
+def rows_in(text):
+    """The same, with whatever the readers of CSV and JSON raise."""
     if text.lstrip()[:1] in ("[", "{"):
         rows = json.loads(text)
         rows = [rows] if isinstance(rows, dict) else rows
@@ -769,21 +912,21 @@ def devices_in(text):
 
 def device(row, units):
     """One row as facts; what says `[N/A]` or makes no sense is left out."""
-    name = str(row.get("name") or "").strip()
+    name = one_line(str(row.get("name") or ""))[:200]
     if not name:
         raise ValueError("a device has no name")
     found = {"name": name, "count": 1}
     memory = row.get("memory-bytes")
     if memory is not None and amount(memory, units.get("memory-bytes", "")) is not None:
         found["memory-bytes"] = amount(memory, units.get("memory-bytes", ""))
-    capability = re.match(r"(\d+)\.(\d+)\Z", str(row.get("compute-capability", "")).strip())
+    capability = re.match(r"[0-9]{1,3}\.[0-9]{1,3}\Z", str(row.get("compute-capability", "")).strip())
     if capability:
         found["compute-capability"] = capability.group(0)
-    driver = str(row.get("driver") or "").strip()
+    driver = one_line(str(row.get("driver") or ""))[:200]
     if driver and not driver.startswith("["):
         found["driver"] = driver
     count = str(row.get("count", 1)).strip()
-    if not count.isdigit() or int(count) < 1:
+    if not is_number(count) or int(count) < 1:
         raise ValueError("`%s` is no count" % count)
     found["count"] = int(count)
     return found
@@ -812,10 +955,10 @@ def links_in(text):
     if heading is None:
         return []
     columns = dict((place, int(cell.strip()[3:])) for place, cell in enumerate(heading)
-                   if re.match(r"GPU\d+\Z", cell.strip()))
+                   if re.match(r"GPU[0-9]{1,4}\Z", cell.strip()))
     links = []
     for row in rows[rows.index(heading) + 1:]:
-        match = re.match(r"GPU(\d+)\Z", row[0].strip())
+        match = re.match(r"GPU([0-9]{1,4})\Z", row[0].strip())
         for place, other in sorted(columns.items()):
             if match and place < len(row) and int(match.group(1)) < other and row[place].strip():
                 links.append({"a": int(match.group(1)), "b": other, "kind": row[place].strip()})
@@ -823,22 +966,27 @@ def links_in(text):
 
 
 def by_smi(environ, notes):
-    """Devices and links as nvidia-smi says them; old drivers do not know the field of compute capabilities."""
+    """Devices and links as nvidia-smi says them, and whether nothing from it means that there is no driver.
+
+    Old drivers do not know the field of compute capabilities.
+    """
     if which("nvidia-smi", environ) is None:
-        return [], []
-    devices, plain = [], dict(environ, LC_ALL="C")
+        return [], [], True
+    plain = dict(environ, LC_ALL="C")
     for fields in SMI_FIELDS:
         said = run_program(["nvidia-smi", "--query-gpu=" + fields, "--format=csv"], plain)
-        if said.code == 0:
-            try:
-                devices = devices_in(said.out)
-            except ValueError as error:
-                notes.append("nvidia-smi answered what cannot be read: %s" % error)
-            break
-    else:
+        if said.code == 0 or said.hung:
+            break  # what hung once would hang again
+    if said.code != 0:
         notes.append("nvidia-smi failed: %s" % last_line(said))
-    count = sum(one["count"] for one in devices)
-    return devices, links_in(run_program(["nvidia-smi", "topo", "-m"], plain).out) if count > 1 else []
+        return [], [], said.code == SMI_NO_DRIVER
+    try:
+        devices = devices_in(said.out)
+    except ValueError as error:
+        notes.append("nvidia-smi answered what cannot be read: %s" % error)
+        return [], [], False
+    several = sum(one["count"] for one in devices) > 1
+    return devices, links_in(run_program(["nvidia-smi", "topo", "-m"], plain).out) if several else [], True
 
 
 def by_proc(root):
@@ -851,10 +999,14 @@ def by_proc(root):
     return devices
 
 
+class Hung(ValueError):
+    """A vendor's program did not end in time."""
+
+
 def by_query(command, environ):
     """Devices as a vendor's program says them.
 
-    Raises ValueError with a sentence.
+    Raises ValueError with a sentence; Hung.
     """
     words = shlex.split(command)
     if not words:
@@ -862,16 +1014,17 @@ def by_query(command, environ):
     said = run_program(words, environ)
     if said.code != 0:
         how = said.error if said.code is None else "it ended with %s: %s" % (ended(said.code), last_line(said))
-        raise ValueError(how)
+        raise Hung(how) if said.hung else ValueError(how)
     return devices_in(said.out)
 
 
 def accelerator_facts(root, environ, query, given, told, notes):
     """Devices, links and driver; a declared query comes first, then what the caller had, then the programs.
 
-    `told` are the devices that libcuda named: they fill in what a program did not say.
+    `told` are the devices that libcuda named: they fill in what a program did not say. The driver is empty where
+    there is none, and None where nobody can say.
     """
-    devices, links, kernel = [], [], kernel_driver(root)
+    devices, links, kernel, sure, hung = [], [], kernel_driver(root), not has_nodes(root), False
     driver = kernel
     if query:
         try:
@@ -879,12 +1032,14 @@ def accelerator_facts(root, environ, query, given, told, notes):
             driver = next((one["driver"] for one in devices if "driver" in one), driver)
         except ValueError as error:
             notes.append("the query gave nothing: %s" % error)
+            sure, hung = False, isinstance(error, Hung) and "nvidia-smi" in query
     if not devices and given.get("accelerator"):
         devices, links = [dict(one) for one in given["accelerator"]], list(given.get("link") or [])
         driver = driver or given.get("driver")
-    if not devices and (kernel is not None or not query):
-        devices, links = by_smi(environ, notes)
+    if not devices and not hung and (kernel is not None or not query):
+        devices, links, clear = by_smi(environ, notes)
         driver = driver or next((one["driver"] for one in devices if "driver" in one), None)
+        sure = sure and clear
     if not devices:
         devices = told or by_proc(root)
     for one in devices:
@@ -892,7 +1047,13 @@ def accelerator_facts(root, environ, query, given, told, notes):
         for key in ("compute-capability", "memory-bytes"):
             if key not in one and same and key in same[0]:
                 one[key] = same[0][key]
-    return grouped(devices), links, driver
+    return grouped(devices), links, driver or ("" if sure and not devices else None)
+
+
+def has_nodes(root):
+    """Whether NVIDIA's kernel driver left signs, its version aside."""
+    signs = ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia/version", "/sys/module/nvidia")
+    return any(os.path.exists(under(root, sign)) for sign in signs)
 
 
 # -- file systems -------------------------------------------------------------------------------------------------
@@ -1020,16 +1181,18 @@ def replaced(folder, path, made):
 
 #: The scalar facts of `[host]` and the form of each; a test holds this equal to envsmith/hostfacts.py.
 FACTS = {
-    "arch": "text", "kernel": "text", "os": "text", "glibc": "text", "cpu": "text", "cpus": "count",
+    "arch": "text", "kernel": "text", "os": "text", "glibc": "release", "cpu": "text", "cpus": "count",
     "cpu-limit": "number", "memory-bytes": "count", "memory-limit-bytes": "limit", "shm-bytes": "count",
     "shm-free-bytes": "count", "open-files": "limit", "open-files-max": "limit", "processes": "limit",
     "processes-max": "limit", "locked-memory-bytes": "limit", "swappiness": "count", "compiler": "text",
     "container": "text", "scheduler": "text", "driver": "text", "libcuda": "text", "libcuda-version": "text",
-    "cuinit": "whole", "cuda-driver-version": "text",
+    "cuinit": "whole", "cuda-driver-version": "release",
 }
 FORMS = {"count": "a whole number, 0 or more", "limit": "a whole number, or -1 for no limit",
-         "number": "a number, or -1 for no limit", "whole": "a whole number"}
+         "number": "a number, or -1 for no limit", "whole": "a whole number",
+         "release": "numbers with dots, such as 2.31", "text": "one line without control characters"}
 OVERRIDE = "ENVSMITH_HOST_"
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def overrides(environ):
@@ -1041,6 +1204,8 @@ def overrides(environ):
     for name in sorted(name for name in environ if name.startswith(OVERRIDE)):
         key, value = name[len(OVERRIDE):].lower().replace("_", "-"), environ[name].strip()
         try:
+            if CONTROL.search(environ[name]):
+                raise ValueError("it must be " + FORMS["text"])
             if key == "accelerator":
                 facts[key] = [accelerator_of(one.strip()) for one in value.split(",")] if value else None
             elif key not in FACTS:
@@ -1049,7 +1214,7 @@ def overrides(environ):
             else:
                 facts[key] = fact_of(FACTS[key], value) if value else None
         except ValueError as error:
-            wrong.append("%s=%s: %s" % (name, environ[name], error))
+            wrong.append("%s=%s: %s" % (name, one_line(environ[name]), error))
     if wrong:
         raise Refused(2, "snapshot-override-malformed", *wrong)
     return facts
@@ -1059,16 +1224,20 @@ def fact_of(form, value):
     if form == "text":
         return value
     if form == "number":
-        if re.match(r"\d+(\.\d+)?\Z|-1(\.0)?\Z", value):
+        if re.match(r"[0-9]{1,18}(\.[0-9]{1,18})?\Z|-1(\.0)?\Z", value):
             return float(value)
-    elif re.match({"count": r"\d{1,18}\Z", "limit": r"\d{1,18}\Z|-1\Z", "whole": r"-?\d{1,9}\Z"}[form], value):
+    elif form == "release":
+        if re.match(r"[0-9]{1,9}(\.[0-9]{1,9})+\Z", value):
+            return value
+    elif re.match({"count": r"[0-9]{1,18}\Z", "limit": r"[0-9]{1,18}\Z|-1\Z", "whole": r"-?[0-9]{1,9}\Z"}[form], value):
         return int(value)
     raise ValueError("it must be " + FORMS[form])
 
 
 def accelerator_of(text):
     """`8xNVIDIA A100-SXM4-80GB:8.0:80`."""
-    match = re.match(r"(\d+)x([^:]+):(\d+\.\d+)(?::(\d+(?:\.\d+)?))?\Z", text)
+    match = re.match(
+        r"([0-9]{1,9})x([^:]*[^:\s]):([0-9]{1,3}\.[0-9]{1,3})(?::([0-9]{1,9}(?:\.[0-9]{1,9})?))?\Z", text)
     if match is None or int(match.group(1)) < 1:
         raise ValueError("it must be COUNTxNAME:CC[:MEMORY_GIB], such as 8xNVIDIA A100-SXM4-80GB:8.0:80")
     found = {"name": match.group(2).strip(), "count": int(match.group(1)), "compute-capability": match.group(3)}
@@ -1206,8 +1375,9 @@ class Distribution(object):
         inner = "METADATA" if info.endswith(".dist-info") else "PKG-INFO"
         header, self.requires = header_of(metadata_text(os.path.join(place, inner)) or metadata_text(place))
         stem = info.rsplit(".", 1)[0].split("-")
-        self.folder = folder
-        self.name = canonical(header.get("Name") or stem[0])
+        self.folder, self.info, self.real = folder, info, os.path.realpath(folder)
+        self.said = header.get("Name") or stem[0]
+        self.name = canonical(self.said)
         self.version = header.get("Version") or (stem[1] if len(stem) > 1 else "0")
         self.editable = editable_of(metadata_text(os.path.join(place, "direct_url.json")))
         record = metadata_text(os.path.join(place, "RECORD"))
@@ -1217,20 +1387,39 @@ class Distribution(object):
             self.rows = None if listed is None else record_rows(listed, info)
         self.record = None
         try:
-            with io.open(os.path.join(place, "RECORD"), "rb") as stream:
+            with opened(os.path.join(place, "RECORD")) as stream:
                 self.record = hashlib.sha256(stream.read()).hexdigest()
         except OSError:
             pass
 
     def file(self, row):
-        return os.path.normpath(os.path.join(self.folder, row))
+        return os.path.normpath(os.path.join(self.real, row))
 
 
-def distributions_in(folders):
+#: Source: PEP 508, names.
+PROJECT = re.compile(r"[A-Z0-9](?:[A-Z0-9._-]*[A-Z0-9])?\Z", re.I | re.A)
+
+
+def distributions_in(folders, notes):
+    """Every distribution, folder by folder and sorted in each, as envsmith/tools/distributions.py reads them.
+
+    What names no project is left out and noted: pip renames what it is about to remove to `~orch-2.9.0.dist-info`.
+    """
+    found, nameless = [], []
     for folder in folders:
         for name in names_in(folder):
-            if name.endswith((".dist-info", ".egg-info")):
-                yield Distribution(folder, name)
+            if not name.endswith((".dist-info", ".egg-info")):
+                continue
+            one = Distribution(folder, name)
+            if name.startswith("~"):
+                nameless.append("%s in %s" % (name, folder))
+            elif not PROJECT.match(one.said):
+                nameless.append("%s in %s, which names `%s`" % (name, folder, one.said[:100]))
+            else:
+                found.append(one)
+    if nameless:
+        notes.append("metadata that names no project is left out: " + ", ".join(nameless))
+    return found
 
 
 class Progress(object):
@@ -1247,9 +1436,8 @@ class Progress(object):
             now = time.time()
             if now - self.said >= self.pause:
                 self.said = now
-                sys.stderr.write("envsmith-snapshot: read %.1f of %.1f GB in %d files\n" % (
+                say("envsmith-snapshot: read %.1f of %.1f GB in %d files" % (
                     self.read / 1e9, self.size / 1e9, self.files))
-                sys.stderr.flush()
 
 
 def hashed(paths):
@@ -1354,7 +1542,7 @@ def hook_rows(facts, found):
     rows = []
     for path in places:
         try:
-            with io.open(path, "rb") as stream:
+            with opened(path) as stream:
                 digest = hashlib.sha256(stream.read()).hexdigest()
         except OSError:
             continue
@@ -1499,6 +1687,8 @@ def device_run(path, environ, driver):
         row["ok"], row["error"] = False, said.error
     elif said.code != 0:
         row["ok"], row["error"] = False, "%s; it ended with %s" % (row.get("error"), ended(said.code))
+    if row.get("error"):
+        row["error"] = cut(one_line(row["error"]))
     return dict(row, driver=driver or None)
 
 
@@ -1599,20 +1789,21 @@ def collect(options, environ, cwd, root="/"):
         host.update(section(name, look, {}))
     about, told = section("libcuda", lambda: libcuda_facts(environ, notes), ({}, []))
     host.update(about)
+    kernel = section("driver", lambda: kernel_driver(root), None)  # it needs no program, and none may take it away
     found = section("accelerator", lambda: accelerator_facts(root, environ, options.query, given, told, notes),
-                    ([], [], None))
-    host["accelerator"], host["link"] = found[:2]
-    host["driver"] = found[2] or ""
+                    ([], [], kernel))
+    host["accelerator"], host["link"], host["driver"] = found
     loader = section("loader", lambda: Loader(root, environ, cwd), None)
     if loader is not None:
         stub = os.path.dirname(host.get("libcuda", "")) if host.get("cuinit") == STUB else None
         host["driver-folder"] = section("driver-folder", lambda: driver_folders(loader, host["driver"], stub), [])
         host["library"] = section("library", loader.libraries, [])
+        notes.extend("the folder `%s` did not answer within %.0f s" % (folder, PATIENCE_S) for folder in loader.silent)
     host["file-system"] = section("file-system", lambda: file_systems(root, environ, cwd, options.path), [])
     answer = {"host": host}
     if python:
         folders = package_folders(facts)
-        packages = section("packages", lambda: list(distributions_in(folders)), [])
+        packages = section("packages", lambda: distributions_in(folders, notes), [])
         answer["python"] = {
             "executable": python, "version": facts["version"], "prefix": facts["prefix"], "site": facts["site"],
             "headers": facts["headers"], "hook": section("hook", lambda: hook_rows(facts, packages), []),
@@ -1626,7 +1817,7 @@ def collect(options, environ, cwd, root="/"):
         notes.append("set by hand: " + ", ".join(sorted(planned)))
     answer["snapshot"] = {
         "schema": SCHEMA, "origin": "captured", "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "tool": options.tool or "collect.py %d" % SCHEMA, "note": "; ".join(notes) or None,
+        "tool": options.tool or "collect.py %d" % SCHEMA, "note": "; ".join(cut(one_line(note)) for note in notes) or None,
     }
     return answer
 
@@ -1648,12 +1839,32 @@ def read_given(path):
     return given
 
 
-def put_text(path, text):
-    """Write a file whole or not at all.
+def require_file(path):
+    """Refuse what must not be replaced by a file: a device, a pipe, a folder.
 
     Raises Refused.
     """
-    folder, name = os.path.split(os.path.abspath(path))
+    if not path:
+        raise Refused(2, "usage", "-o names no file")
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return  # whether it can be made there shows when it is written
+        raise Refused(4, "root-not-writable", "`%s` cannot be written: %s" % (path, error.strerror))
+    if not stat.S_ISREG(mode):
+        raise Refused(2, "snapshot-output-unusable", "`%s` is there and is no regular file; without -o the answer goes "
+                                                     "to stdout" % path)
+
+
+def put_text(path, text):
+    """Write a file whole or not at all; a link is followed, so that it stays.
+
+    Raises Refused.
+    """
+    require_file(path)
+    path = os.path.realpath(path)
+    folder, name = os.path.split(path)
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(prefix="." + name[:40] + "-", dir=folder)
@@ -1689,30 +1900,57 @@ def main(argv):
     if argv[1:2] and argv[1] in hidden:
         hidden[argv[1]](argv[2])
         return 0
+    closed = restored()
     options = words_of(argv[1:])
     try:
+        if options.output is not None:
+            require_file(options.output)
+        elif 1 in closed:
+            raise Refused(4, "output-failed", "stdout is closed; name a file with -o")
         text = written(collect(options, dict(os.environ), current_folder()))
-        if options.output:
+        if options.output is not None:
             put_text(options.output, text)
         else:
             sys.stdout.buffer.write(text.encode("utf-8"))
             sys.stdout.flush()
     except Refused as error:
         for message in error.messages:
-            sys.stderr.write("envsmith-snapshot: error[%s]: %s\n" % (
+            say("envsmith-snapshot: error[%s]: %s" % (
                 error.code, message.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")))
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # a reader that has gone is no error of ours
     except OSError as error:
-        sys.stderr.write("envsmith-snapshot: error[root-not-writable]: the answer cannot be written: %s\n" % error)
+        say("envsmith-snapshot: error[output-failed]: the answer cannot be written: %s" % error)
         return 4
     except KeyboardInterrupt:
         return 130
     return 0
 
 
+def restored():
+    """Open those of the descriptors 0 to 2 that were closed on the null device, and say which they were.
+
+    Else the next file that is opened would take their numbers, and what is meant for a person would go into it.
+    """
+    closed = []
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.append(number)
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    if sys.stdout is None:
+        sys.stdout = io.open(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = io.open(2, "w", closefd=False)
+    return closed
+
+
 if __name__ == "__main__":
     code = main(sys.argv)
-    sys.stderr.flush()
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
     os._exit(code)  # a thread that waits for a dead mount must not hold us

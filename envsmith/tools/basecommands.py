@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from envsmith.tools.files import filesystem, write_atomic
 
 #: No list of entry points of a real distribution comes near this.
 _LIMIT_BYTES = 1 << 20
+_HEAD_BYTES = 8192
 
 
 def base_commands(root: Path, distributions: Iterable[Recorded], python: Path) -> tuple[Command, ...]:
@@ -37,8 +37,20 @@ def _files(root: Path, distributions: Iterable[Recorded], python: Path) -> Itera
         for row in one.rows or ():
             path = root / row.path
             if str(path.parent) in folders and is_command(path.name) and os.access(path, os.X_OK) and path.is_file():
-                is_script = re.match(rb"#!.*python", _head(path)) is not None
-                yield Command(name=path.name, kind="script" if is_script else "program", target=str(path))
+                yield Command(name=path.name, kind="script" if _is_python(path) else "program", target=str(path))
+
+
+def _is_python(path: Path) -> bool:
+    """Whether a program is a Python script: by its first line, or by the sh trampoline that installers write.
+
+    They write it where the interpreter's path is too long for the kernel or has blanks; to Python it is a string.
+    """
+    try:
+        with path.open("rb") as stream:
+            first, second = stream.readline(_HEAD_BYTES), stream.readline(_HEAD_BYTES)
+    except OSError:
+        return False
+    return first.startswith(b"#!") and (b"python" in first or second.startswith(b"'''exec' "))
 
 
 def write_commands(env: Path, commands: Iterable[Command]) -> tuple[str, ...]:
@@ -60,14 +72,6 @@ def write_commands(env: Path, commands: Iterable[Command]) -> tuple[str, ...]:
             write_atomic(path, text, 0o755)
         made.append(f"bin/{command.name}")
     return tuple(made)
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return stream.readline(200)
-    except OSError:
-        return b""
 
 
 def _text(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ def nvidia_devices(environ: Mapping[str, str]) -> tuple[Device, ...]:
     """Every NVIDIA device, in the driver's order; none where there is none or nobody answers."""
     if not has_nvidia_device():
         return ()
-    return _by_library() or _by_program(environ)
+    return devices_by_library() or _by_program(environ)
 
 
 def nvidia_links() -> tuple[DeviceLink, ...]:
@@ -117,8 +118,9 @@ def _started() -> Any:
     return pynvml
 
 
-def _by_library() -> tuple[Device, ...]:
-    pynvml = _started()
+def devices_by_library() -> tuple[Device, ...]:
+    """Every NVIDIA device as the management library says; none where it cannot be asked."""
+    pynvml = _started() if has_nvidia_device() else None
     if pynvml is None:
         return ()
     try:
@@ -148,7 +150,7 @@ def _memory(pynvml: Any, handle: Any) -> int | None:
 
 def _text(value: str | bytes) -> str:
     """Older bindings answer bytes."""
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _by_program(environ: Mapping[str, str]) -> tuple[Device, ...]:
@@ -162,9 +164,9 @@ def _by_program(environ: Mapping[str, str]) -> tuple[Device, ...]:
     return tuple(
         Device(
             name=row[0],
-            compute_capability=row[1] if "." in row[1] else None,
+            compute_capability=row[1] if re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", row[1]) else None,
             driver=row[2],
-            memory_bytes=int(row[3].removesuffix(" MiB")) << 20 if row[3].removesuffix(" MiB").isdecimal() else None,
+            memory_bytes=int(memory[1]) << 20 if (memory := re.fullmatch(r"([0-9]{1,12}) MiB", row[3])) else None,
         )
         for row in rows
         if done.returncode == 0 and len(row) == 4

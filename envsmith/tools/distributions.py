@@ -9,6 +9,7 @@ import posixpath
 import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -16,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from envsmith.basepackages import PackageState, files_digest
 from envsmith.observed import Seen, SeenKind
-from envsmith.recorded import Recorded, parse_rows
+from envsmith.recorded import Recorded, Row, parse_rows
 from envsmith.tools.progress import Progress
 from envsmith.tools.tree import StatIndex, hash_tree, row_of
 
@@ -27,12 +28,12 @@ _CLOCK_MARGIN_NS = 3_600_000_000_000
 
 
 def read_distributions(root: Path, site_dirs: Iterable[str]) -> tuple[Recorded, ...]:
-    """Describe every distribution in the site folders of an environment, sorted by metadata folder.
+    """Describe every distribution in the site folders of an environment: folder by folder, sorted in each.
 
-    `site_dirs` are relative to `root`.
+    So of several of one name the first is the one that imports find, and that probe/collect.py captures. `site_dirs`
+    are relative to `root`. What pip renamed to remove it, `~orch-2.9.0.dist-info`, is no distribution.
     """
-    found = [one for folder in dict.fromkeys(site_dirs) for one in _in_folder(root, folder)]
-    return tuple(sorted(found, key=lambda one: one.info))
+    return tuple(one for folder in dict.fromkeys(site_dirs) for one in _in_folder(root, folder))
 
 
 def _in_folder(root: Path, folder: str) -> Iterator[Recorded]:
@@ -41,7 +42,7 @@ def _in_folder(root: Path, folder: str) -> Iterator[Recorded]:
     except OSError:
         return
     for name in names:
-        if name.endswith((".dist-info", ".egg-info")):
+        if name.endswith((".dist-info", ".egg-info")) and not name.startswith("~"):
             yield _describe(root, folder, name)
 
 
@@ -149,9 +150,7 @@ def _look(root: Path, path: str) -> Seen | None:
 
 
 def _state(root: Path, one: Recorded, digests: Mapping[str, str]) -> PackageState:
-    rows = [row for row in one.rows or () if not row.path.endswith(".pyc")]
-    folder = one.info.rpartition("/")[0]
-    named = {posixpath.relpath(row.path, folder): row for row in rows}
+    named = {name: row for name, row in _named_rows(root, one) if not row.path.endswith(".pyc")}
     actual = {name: digests.get(row.path) for name, row in named.items()}
     altered = {
         name: actual[name]
@@ -166,12 +165,24 @@ def _state(root: Path, one: Recorded, digests: Mapping[str, str]) -> PackageStat
         record=hashlib.sha256(record).hexdigest() if record is not None else None,
         files=files_digest(actual) if one.rows is not None else None,
         altered=altered,
+        editable=one.editable,
         recorded={name: row.sha256 for name, row in named.items()},
     )
 
 
+def _named_rows(root: Path, one: Recorded) -> Iterator[tuple[str, Row]]:
+    """Every row by RECORD's own spelling, normalised, as probe/collect.py names it; absolute paths stay absolute."""
+    if one.rows is None:
+        return
+    folder, _, info = one.info.rpartition("/")
+    record = _text(root / one.info / "RECORD")
+    listed = "" if record is not None else _text(root / one.info / "installed-files.txt")
+    for row in parse_rows(record, "") if record is not None else parse_rows(listed or "", info):
+        yield row.path, replace(row, path=posixpath.normpath(posixpath.join(folder, row.path)))
+
+
 def _bytes(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return path.read_bytes() if path.is_file() else None
     except OSError:
         return None

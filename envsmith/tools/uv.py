@@ -168,7 +168,9 @@ def _step_error(code: str, message: str, done: Completed) -> SupplyError | StepE
 def install_pylock(wheels: Iterable[tuple[str, str, str, Path, int, str]]) -> str:
     """Render a PEP 751 file for `sync`: (name, version, filename, absolute path, size, sha256) of every wheel."""
     out = ['lock-version = "1.0"', 'created-by = "envsmith"']
-    for name, version, filename, path, size, sha256 in wheels:
+    listed = tuple(wheels)
+    out += [] if listed else ["packages = []"]
+    for name, version, filename, path, size, sha256 in listed:
         out += [
             "",
             "[[packages]]",

@@ -196,6 +196,10 @@ def kinds(texts: dict[str, str]) -> set[tuple[str, str]]:
     verify = {"commands/verify.py": texts.get("commands/verify.py", "")}
     named = (s for _, node in given(verify, makes="Finding", parameter="kind") for s in constants(node))
     found |= {("lock" if s == "lock-differs" else "files", s) for s in named}
+    if "kind=problem.code" in texts.get("commands/look_base.py", ""):
+        # The base's Python could not be asked; the other two codes of that module stop a build.
+        asked_base = codes({"commands/basing.py": texts.get("commands/basing.py", "")})
+        found |= {("base", code) for code in asked_base - {"base-differs", "base-shadowed"}}
     if "kind=problem.code" in texts.get("commands/look_processes.py", ""):
         # No process could be asked: what the probe raises becomes a finding. It translates `program-missing`.
         asked = ("probe/__init__.py", "facts.py", "tools/process.py")

@@ -349,3 +349,78 @@ def test_a_plain_interpreter_may_be_the_base(project: Project, index: SimpleInde
     assert Path(where).is_relative_to(Path(sys.base_prefix).resolve()) and is_venv == "True"
     assert (project.current / "bin" / "pip").read_text().startswith(f"#!{project.current.resolve()}/bin/python")
     assert project.verify("--deep", "--imports").code == 0
+
+
+def test_a_hook_that_came_between_snapshot_and_build_is_refused(vendor: Vendor) -> None:
+    assert vendor.project.run("lock", "demo").code == 0
+    (vendor.venv.site / "zz_late.pth").write_text("import os\n")
+    said = vendor.project.build("--locked")
+    assert (said.code, said.codes) == (3, ["base-differs"]), said.out
+    assert "zz_late.pth" in said.json["errors"][0]["where"]
+    (vendor.venv.site / "zz_late.pth").unlink()
+    (vendor.venv.site / "vendor_extra.pth").write_text("/elsewhere\n")
+    assert vendor.project.build("--locked").codes == ["base-differs"]
+
+
+@pytest.mark.parametrize("fault", ["moved", "hook", "path"])
+def test_verify_says_what_became_of_the_bases_python(vendor: Vendor, fault: str) -> None:
+    assert vendor.project.build().code == 0
+    if fault == "moved":
+        vendor.venv.path.rename(vendor.venv.path.with_name("elsewhere"))
+    elif fault == "hook":
+        (vendor.venv.site / "vendor_extra.pth").unlink()
+    else:
+        config = vendor.venv.path / "pyvenv.cfg"
+        config.write_text(config.read_text().replace("site-packages = false", "site-packages = true"))
+    said = vendor.project.verify("--only", "base")
+    wanted = {"moved": {"base/base-missing"}, "hook": {"base/base-hook-missing", "base/base-path-differs"},
+              "path": {"base/base-path-differs"}}[fault]  # fmt: skip
+    assert (said.code, kinds(said)) == (1, wanted), said.out
+
+
+def test_an_env_may_add_nothing_to_its_base(vendor: Vendor) -> None:
+    vendor.recipe("torch")
+    text = vendor.project.recipe.read_text()
+    vendor.project.recipe.write_text(text[: text.index("[env.app.verify]")])
+    said = vendor.project.build()
+    assert said.code == 0, said.out
+    assert vendor.python("import torch; print(torch.answer())") == "42"
+
+
+def test_no_bytecode_gets_into_the_base_whatever_starts_the_env(vendor: Vendor) -> None:
+    vendor.venv.install(
+        "legacy", "1.0", {"legacy/__init__.py": "", "../../../bin/legacy": ""},
+    )  # fmt: skip
+    script = vendor.venv.path / "bin" / "legacy"
+    python = vendor.venv.path / "bin" / "python"
+    script.write_text(
+        f"#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\nimport legacy, torch, sys\nprint(sys.prefix)\n"
+    )
+    script.chmod(0o755)
+    vendor.snapshot()
+    before = vendor.state()
+    assert vendor.project.build().code == 0
+    own = str(vendor.project.current.resolve())
+    for words in (("legacy",), ("torchrun",), ("python", "-c", "import torch, sys; print(sys.prefix)")):
+        said = vendor.project.run("run", "demo/app", "--root", vendor.project.envs, "--", *words, json=False)
+        assert said.out.split()[0] == own, said.err
+    code = f'. {own}/env.sh && python -c "import legacy, numpy, os; print(os.environ[chr(80)+chr(65)+chr(84)+chr(72)])"'
+    done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.startswith(f"{own}/bin:"), done.stderr
+    subprocess.run([f"{own}/bin/python", "-c", "import pandas"], check=True, timeout=60)
+    assert vendor.state() == before
+
+
+def test_two_metadata_folders_of_one_name_are_right_when_the_snapshot_had_them(vendor: Vendor) -> None:
+    info = next(vendor.venv.site.glob("torch-*.dist-info"))
+    old = vendor.venv.site / "torch-2.99.dist-info"
+    old.mkdir()
+    (old / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.99\n")
+    (vendor.venv.site / "~orch-2.8.dist-info").mkdir()
+    vendor.snapshot()
+    said = vendor.project.build()
+    assert said.code == 0, said.out
+    said = vendor.project.verify("--only", "base")
+    assert (said.code, said.json["data"]["findings"]) == (0, [])
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.9.1\n")
+    assert "base/base-package-twice" in kinds(vendor.project.verify("--only", "base"))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from envsmith.basepackages import PackageState, files_digest
-from envsmith.checks.base import SHOWN, check_base
+from envsmith.checks.base import SHOWN, check_base, check_base_python
 from envsmith.lock import AlteredFile, LockedBase
+from envsmith.overlay import Base
 from envsmith.report import Finding, Severity
 
 A, B = "a" * 64, "b" * 64
@@ -38,10 +40,29 @@ def test_a_snapshot_without_digests_proves_versions_only_and_says_so() -> None:
     assert (finding.kind, finding.severity) == ("base-unproved", Severity.NOTE)
 
 
-def test_two_of_one_name_are_an_error() -> None:
-    (finding,) = judged(locked(), state(), state(version="3.0", info="y"))
+def test_two_of_one_name_are_an_error_unless_the_first_is_the_locked_one() -> None:
+    """Debian's own Python has `cryptography` twice: a base that is as its snapshot says is right as it is."""
+    assert judged(locked(), state(), state(version="3.0", info="y")) == []
+    (finding,) = judged(locked(), state(version="3.0", info="y"), state())
     assert finding.kind == "base-package-twice"
     assert "3.0 in y" in (finding.actual or "")
+
+
+def test_an_editable_installation_is_unproved() -> None:
+    (finding,) = judged(locked(), state(editable="/opt/vendor/src/torch"))
+    assert (finding.kind, finding.severity) == ("base-unproved", Severity.NOTE)
+    assert "/opt/vendor/src/torch" in finding.message
+
+
+def test_another_path_and_a_hook_that_is_gone_are_named() -> None:
+    built = Base(python="/opt/vendor/bin/python", site=("/opt/vendor/site",), beside=("/opt/src",))
+    hooks = {"/opt/vendor/site/a.pth": A}
+    assert list(check_base_python(built, hooks, built, hooks)) == []
+    assert list(check_base_python(built, hooks, built, {**hooks, "/opt/vendor/site/b.pth": B})) == []
+    (gone,) = check_base_python(built, hooks, built, {})
+    assert (gone.kind, gone.subject) == ("base-hook-missing", "/opt/vendor/site/a.pth")
+    (moved,) = check_base_python(built, hooks, replace(built, site=("/usr/lib/python3/dist-packages",)), hooks)
+    assert (moved.kind, moved.actual) == ("base-path-differs", "/usr/lib/python3/dist-packages, /opt/src")
 
 
 def test_a_digest_that_differs_without_a_file_that_does_means_a_rewritten_record() -> None:

@@ -1,4 +1,4 @@
-"""What an overlay is made of: the hook, the commands, and what may not stand before the base."""
+"""What an overlay is made of: the hook and the commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from envsmith.manifest import Entry
-from envsmith.overlay import Base, Command, Shadow, entry_points, hook, is_command, protected_roots, shadows
+from envsmith.overlay import Base, Command, entry_points, hook, is_command, protected_roots
 
 SITE = "opt/vendor/lib/python3.12/site-packages"
 OWN = "lib/python3.12/site-packages"
@@ -17,43 +17,6 @@ OWN = "lib/python3.12/site-packages"
 
 def files(owner: str, *paths: str, under: str = OWN) -> list[Entry]:
     return [Entry(path=f"{under}/{path}", size=1, sha256="0" * 64, owner=owner) for path in paths]
-
-
-def judged(additions: list[Entry], *protected: str) -> tuple[Shadow, ...]:
-    base = [
-        *files("torch==2.11.0", "torch/__init__.py", "torch/lib/libtorch.so", "functorch/__init__.py", under=SITE),
-        *files("nvidia-nccl-cu13==2.28.9", "nvidia/nccl/__init__.py", "nvidia/nccl/lib/libnccl.so.2", under=SITE),
-        *files("six==1.17.0", "six.py", "tests/__init__.py", under=SITE),
-    ]
-    return shadows(additions, base, folders=(SITE,), protected=protected)
-
-
-@pytest.mark.parametrize(
-    "path", ["torch/__init__.py", "torch/x.py", "torch.py", "torch.cpython-312-x86_64-linux-gnu.so"]
-)
-def test_an_addition_with_the_name_of_a_protected_package_is_a_shadow(path: str) -> None:
-    found = judged(files("evil==1", path), "torch", "six")
-    assert [(one.owner, one.protected) for one in found] == [("evil==1", "torch==2.11.0")]
-
-
-def test_a_second_name_of_a_protected_package_counts_too() -> None:
-    assert [one.name for one in judged(files("evil==1", "functorch/x.py"), "torch")] == ["functorch"]
-
-
-def test_what_is_not_protected_may_be_laid_over() -> None:
-    assert judged(files("six==1.18", "six.py"), "torch") == ()
-    assert judged(files("good==1", "good/__init__.py", "good/torch/__init__.py"), "torch") == ()
-
-
-def test_portions_of_one_namespace_go_together_until_they_have_a_file_in_common() -> None:
-    assert judged(files("nvidia-cufft==1", "nvidia/cufft/lib/libcufft.so.11"), "nvidia-nccl-cu13") == ()
-    (found,) = judged(files("nvidia-nccl-cu12==2", "nvidia/nccl/lib/libnccl.so.2"), "nvidia-nccl-cu13")
-    assert found.name == "nvidia/nccl/lib/libnccl.so.2"
-    assert judged(files("nvidia==1", "nvidia/__init__.py"), "nvidia-nccl-cu13"), "a package hides a namespace"
-
-
-def test_folders_that_wheels_ship_by_accident_are_no_shadow() -> None:
-    assert judged(files("good==1", "tests/__init__.py"), "six") == ()
 
 
 def test_names_of_protected_packages_are_told_with_their_files() -> None:
@@ -70,6 +33,7 @@ torchrun = torch.distributed.run:main
 with-extra = pkg.cli:App.run [extra]
 # comment = x:y
 ; comment = x:y
+blanks = pkg.more : run
 broken = nothing
 ../evil = pkg:main
 python3 = pkg:main
@@ -79,7 +43,8 @@ window=pkg.gui:main
 plugin = pkg:register
 """
     assert [(one.name, one.target) for one in entry_points(text)] == [
-        ("torchrun", "torch.distributed.run:main"), ("with-extra", "pkg.cli:App.run"), ("window", "pkg.gui:main"),
+        ("torchrun", "torch.distributed.run:main"), ("with-extra", "pkg.cli:App.run"), ("blanks", "pkg.more:run"),
+        ("window", "pkg.gui:main"),
     ]  # fmt: skip
 
 
