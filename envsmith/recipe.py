@@ -76,6 +76,12 @@ def _inside(text: str) -> str:
     return text
 
 
+def _absolute(text: str) -> str:
+    if not PurePosixPath(_no_nul(text)).is_absolute():
+        raise ValueError(f"`{text}` must be an absolute path, as it is on the target")
+    return text
+
+
 def _no_nul(text: str) -> str:
     if "\0" in text:
         raise ValueError("no variable and no path can hold a NUL character")
@@ -188,7 +194,7 @@ class WheelPatch(_Table):
 class Base(_Table):
     """`[env.X.base]`: a vendor environment that the env is laid over."""
 
-    python: str
+    python: Annotated[str, AfterValidator(_absolute)]
     protect: Annotated[tuple[str, ...], Field(min_length=1)]
 
 

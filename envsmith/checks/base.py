@@ -48,7 +48,10 @@ def _judge_state(package: LockedBase, state: PackageState) -> Iterator[Finding]:
     if package.version is not None and state.version != package.version:
         message = f"{package.name} of the base has another version than in the snapshot"
         yield _error("base-version-differs", package.name, message, package.version, state.version)
-    elif package.files is None and package.record is None:
+    elif package.files is None and package.record is not None and package.record != state.record:
+        message = f"{package.name} was installed anew: its RECORD is not the snapshot's, although the version is"
+        yield _error("base-package-rewritten", package.name, message, _short(package.record), _short(state.record))
+    elif package.files is None:
         yield Finding(
             check=FAMILY,
             kind="base-unproved",

@@ -55,8 +55,14 @@ def check_pth_files(expected: Expected, facts: Facts) -> Iterator[Finding]:
             message=_pth_message(pth, known, in_base=within(pth.path, expected.base_folders)),
             expected=known,
             actual=pth.sha256 if known else None,
-            hint="remove it" if known is None else f"build it again with {REBUILD}",
+            hint=_pth_hint(pth, known, expected),
         )
+
+
+def _pth_hint(pth: PthFile, known: str | None, expected: Expected) -> str:
+    if within(pth.path, expected.base_folders):
+        return "the base belongs to its vendor: start from a fresh image, or take a new snapshot and lock again"
+    return "remove it" if known is None else f"build it again with {REBUILD}"
 
 
 def _is_read(pth: PthFile, expected: Expected) -> bool:

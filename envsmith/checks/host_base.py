@@ -8,6 +8,19 @@ from packaging.version import InvalidVersion, Version
 
 from envsmith.checks.host_subject import Fitting, found
 from envsmith.report import Finding, Severity
+from envsmith.rules.situation import Situation
+
+
+def absent_base(situation: Situation) -> Finding:
+    """Say that the Python which an env is laid over is not on the machine."""
+    base = situation.env.base
+    assert base is not None, "only an env over a base has one"
+    return found(
+        "base-missing",
+        situation.key("base", "python"),
+        f"the Python that this env is to be laid over is not on this machine: `{base.python}`",
+        hint="check on a machine of the vendor's image, or correct the path",
+    )
 
 
 def check_base(fit: Fitting) -> Iterator[Finding]:

@@ -208,8 +208,8 @@ def _execute(order: Order, supplies: Supplies) -> Outcome:
         try:
             examination = _logged(order, supplies, journal)
         except VerificationFailed as failure:
-            if not _is_cache_suspect(failure):
-                raise
+            if not _is_cache_suspect(failure) or not _builds(order):
+                raise  # an env that stands was not made just now: it has drifted
             # uv's cache links into envs; what it holds is ours to throw away, and the store is hashed on arrival.
             supplies.screen.say("a file out of uv's cache is not what its wheel says: emptying the cache, once more")
             journal.line("emptying uv's cache")
@@ -220,8 +220,12 @@ def _execute(order: Order, supplies: Supplies) -> Outcome:
         error.log = error.log or str(journal.path)
         raise
     report = report_text(examination) if examination else ""
-    built = any(isinstance(step, CreateVenv) for step in order.plan.steps)
-    return _outcome(order, "built" if built else "verified", report)
+    return _outcome(order, "built" if _builds(order) else "verified", report)
+
+
+def _builds(order: Order) -> bool:
+    """Whether the plan makes the env, and does not only verify one that stands."""
+    return any(isinstance(step, CreateVenv) for step in order.plan.steps)
 
 
 def _logged(order: Order, supplies: Supplies, journal: Journal) -> Examination | None:

@@ -55,6 +55,7 @@ from envsmith.commands.workspace import Workspace
 from envsmith.data import text as data_text
 from envsmith.errors import Bug, Problem
 from envsmith.lock import File, Lock, Wheel, digest
+from envsmith.recipe import Env
 from envsmith.tools.files import filesystem
 from envsmith.tools.layout_writing import BytesContent, Content, FileContent
 from envsmith.tools.uv import install_pylock, uv_version
@@ -357,18 +358,18 @@ class Gathering:
             count = counts.setdefault(layer.title.partition("/")[0], {"files": 0, "bytes": 0})
             count["files"] += 1
             count["bytes"] += layer.size
-        host = self.workspace.stack.host
+        host, envs = self.workspace.stack.host, self.workspace.stack.env
         return {
             "stack": self.stack,
             "version": self._version(),
-            "envs": {one.name: _env_config(one, self._pythons.get(one.name)) for one in self.chosen},
+            "envs": {one.name: _env_config(one, envs[one.name], self._pythons.get(one.name)) for one in self.chosen},
             "host": {"arch": host.arch, "glibc": host.glibc, "driver": host.driver, "kernel": host.kernel},
             "made-with": self._versions(),
             "counts": counts,
         }
 
 
-def _env_config(one: Chosen, python: Mapping[str, Any] | None) -> dict[str, Any]:
+def _env_config(one: Chosen, recipe: Env, python: Mapping[str, Any] | None) -> dict[str, Any]:
     lock = one.lock
     return {
         "lock": digest(one.text),
@@ -379,6 +380,8 @@ def _env_config(one: Chosen, python: Mapping[str, Any] | None) -> dict[str, Any]
         "trees": {source.name: source.tree for source in lock.sources},
         "interpreter": dict(python) if python else None,
         "base": bool(lock.base),
+        "base-python": recipe.base.python if recipe.base else None,
+        "protected": {one.name: one.version for one in lock.base if one.protected},
     }
 
 

@@ -5,7 +5,6 @@ No network, and nothing is left behind on the disk.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from envsmith.checks.host import judge_host
+from envsmith.checks.host_base import absent_base
 from envsmith.checks.host_subject import FAMILY as HOST
 from envsmith.checks.host_subject import Fitting
 from envsmith.commands.envs import env_root, shown, user_path
@@ -21,6 +21,7 @@ from envsmith.commands.freshness import staleness
 from envsmith.commands.hostneeds import needs_of
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.result import Result
+from envsmith.commands.snapshots import read_snapshot
 from envsmith.commands.sourcefacts import source_facts
 from envsmith.commands.workspace import Workspace, open_stack, read_lock
 from envsmith.errors import InputError, Problem
@@ -78,6 +79,9 @@ def run(
                 facts=machine.host if machine else None,
             )
             findings += judge(situation)
+            read_snapshot(workspace, name)
+            if host == LOCAL and env.base is not None and not Path(env.base.python).is_file():
+                findings.append(absent_base(situation))
             if machine:
                 fittings.append(_fitting(workspace, situation, machine, host == LOCAL, environ))
         except InputError as error:
@@ -97,13 +101,20 @@ def _result(workspace: Workspace, findings: tuple[Finding, ...], host: str | Non
     if machine and host is not None:
         facts = machine.host.model_dump(mode="json", by_alias=True, exclude_none=True)
         data["host"] = {"source": LOCAL if host == LOCAL else shown(user_path(host)), "facts": facts}
-        ending.append(f"judged for {_words(host, machine.host)}")
+        ending.append(f"judged for {_words(host, machine.host)}{_by_hand(machine)}")
+        ending.append(f"the machine {'cannot' if unfit else 'can'} run {workspace.stack.stack.name}")
     return Result(
         command="check",
         data=data,
         text="\n\n".join([*map(finding_text, findings), "\n".join(ending)]),
         exit_code=UNFIT if unfit else 1 if report.failed else 0,
     )
+
+
+def _by_hand(machine: Snapshot) -> str:
+    """Which facts nobody saw."""
+    said = [part for part in machine.snapshot.note.split("; ") if part.startswith("set by hand:")]
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _words(host: str, facts: HostFacts) -> str:
@@ -124,7 +135,7 @@ def _machine(host: str, workspace: Workspace, envs: list[Env], environ: Mapping[
         bases = {env.base.python for env in envs if env.base}
         folders = {env.job.checkpoint_dir for env in envs if env.job.checkpoint_dir}
         taken = capture(
-            next(iter(bases)) if len(bases) == 1 and user_path(next(iter(bases))).is_file() else None,
+            next(iter(bases)) if len(bases) == 1 and Path(next(iter(bases))).is_file() else None,
             query=workspace.stack.host.query,
             paths=tuple(sorted(folder for folder in folders if folder.startswith("/"))),
             no_files=True,
@@ -146,17 +157,9 @@ def _machine(host: str, workspace: Workspace, envs: list[Env], environ: Mapping[
                 hint="name a file that `envsmith snapshot -o FILE` wrote on the machine, or `local`",
             )
         ) from error
-    snapshot = parse_snapshot(text, shown(path))
-    for device in snapshot.host.accelerator:
-        if device.compute_capability and not re.fullmatch(r"\d+\.\d+", device.compute_capability):
-            raise InputError(
-                Problem(
-                    code="snapshot-invalid",
-                    message=f"`{device.compute_capability}` is no compute capability such as `8.0`",
-                    where=f"{shown(path)}:host.accelerator.compute-capability",
-                )
-            )
-    return snapshot
+    from envsmith.commands.snapshot import planned
+
+    return planned(parse_snapshot(text, shown(path)), environ)
 
 
 def _fitting(

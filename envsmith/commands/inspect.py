@@ -165,6 +165,11 @@ def _origin(opened: Opened) -> list[str]:
         if isinstance(facts, dict):
             python = facts.get("interpreter")
             own = _interpreter(python) if isinstance(python, dict) else "without an interpreter"
+            over = facts.get("base-python")
+            if over:
+                kept = facts.get("protected")
+                count = f", {len(kept)} packages of it protected" if isinstance(kept, dict) else ""
+                own = f"over the vendor's {over}, which must be on the target{count}"
             lines.append(
                 f"for:      {env}: Python {facts.get('python')}, {facts.get('arch')}, glibc {facts.get('glibc')}; {own}"
             )

@@ -155,9 +155,20 @@ def _row(workspace: Workspace, env: str, locked: Locked, changed: bool) -> dict[
             {"package": c.package, "requirement": c.requirement, "found": c.found, "because": c.because}
             for c in lock.conflicts
         ],
+        "base": _over_base(locked),
         "unaccepted": [violation.sentence() for violation in locked.verdict.unaccepted],
         "warnings": [warning.to_dict() for warning in locked.warnings],
     }
+
+
+def _over_base(locked: Locked) -> dict[str, object] | None:
+    """What of the base stays, and what is laid over it, with both versions; None for an env without a base."""
+    lock = locked.lock
+    if lock.snapshot is None:
+        return None
+    ours = {wheel.name: wheel.version for wheel in lock.wheels} | {s.project: s.version for s in lock.sources}
+    over = {name: [version, ours[name]] for name, version in sorted(locked.base.items()) if name in ours}
+    return {"uses": len(lock.base), "protected": sum(one.protected for one in lock.base), "over": over}
 
 
 def _sentence(row: Mapping[str, object]) -> str:
@@ -168,7 +179,13 @@ def _sentence(row: Mapping[str, object]) -> str:
     assert isinstance(sources, dict) and isinstance(conflicts, list)
     more = f", {len(sources)} source{'s' if len(sources) > 1 else ''}" if sources else ""
     kept = f", {len(conflicts)} accepted conflict{'s' if len(conflicts) > 1 else ''}" if conflicts else ""
-    return f"{row['env']}: {row['packages']} packages{more}, {megabytes(size)}{kept}, {row['path']} {state}"
+    text = f"{row['env']}: {row['packages']} packages{more}, {megabytes(size)}{kept}, {row['path']} {state}"
+    base = row["base"]
+    if isinstance(base, dict):
+        text += f"\n  of the base: {base['uses']} packages, {base['protected']} of them protected"
+        laid = [f"{name} {old or 'of unknown version'} → {new}" for name, (old, new) in base["over"].items()]
+        text += f"\n  laid over it: {', '.join(laid)}" if laid else ""
+    return text
 
 
 def _check(workspace: Workspace, envs: tuple[str, ...]) -> Result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,8 @@ class Locked:
     lock: Lock
     verdict: Verdict
     warnings: tuple[Problem, ...]
+    base: Mapping[str, str | None] = field(default_factory=dict)
+    """Every package of the base by name, with its version where the snapshot has it."""
 
 
 class Locker:
@@ -126,7 +128,12 @@ class Locker:
             for violation, entry in verdict.accepted
         )
         warnings = (*self.warnings, *self._unreasoned(), *self._stale(verdict))
-        return Locked(lock=replace(lock, conflicts=conflicts), verdict=verdict, warnings=warnings)
+        return Locked(
+            lock=replace(lock, conflicts=conflicts),
+            verdict=verdict,
+            warnings=warnings,
+            base={name: package.version for name, package in self._base_packages()},
+        )
 
     # --- sources ---
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -91,20 +92,34 @@ def _target(out: str) -> Path:
     target = user_path(out) if out else Path()
     with filesystem(target):
         try:
-            mode = target.stat().st_mode if out else 0
+            info = target.stat()
         except (FileNotFoundError, NotADirectoryError):
             return target  # whether it can be made there shows when it is written
-    if stat.S_ISREG(mode):
+    if out and stat.S_ISREG(info.st_mode) and not _is_ours(info):
         return target
-    what = "`-o` names no file" if not out else "there is a folder of that name" if stat.S_ISDIR(mode) else None
+    what = (
+        "`-o` names no file" if not out
+        else "there is a folder of that name" if stat.S_ISDIR(info.st_mode)
+        else "what is there is our own stdout or stderr" if stat.S_ISREG(info.st_mode)
+        else "what is there is a device, a pipe or a socket, which a file must not replace"
+    )  # fmt: skip
     raise InputError(
         Problem(
             code="snapshot-output-unusable",
-            message=what or "what is there is a device, a pipe or a socket, which a file must not replace",
+            message=what,
             where=shown(target) if out else None,
             hint="name a file, such as snapshots/a100.toml, or leave `-o` out: then the snapshot goes to stdout",
         )
     )
+
+
+def _is_ours(info: os.stat_result) -> bool:
+    """Whether a file is the one that stdout or stderr goes to, as `/dev/stdout` is: replaced, it would lose its end."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(info, os.fstat(number)):
+                return True
+    return False
 
 
 def capture(
@@ -163,6 +178,40 @@ def capture_text(
         if done.returncode != 0 or not answer.is_file():
             raise _failure(done)
         return answer.read_text(encoding="utf-8")
+
+
+def planned(snapshot: Snapshot, environ: Mapping[str, str]) -> Snapshot:
+    """Lay what ENVSMITH_HOST_* says over a snapshot that was taken before, as a capture would.
+
+    What was seen through another driver or device is left out then: it says nothing of this one.
+
+    Raises:
+        InputError: `snapshot-override-malformed` for every variable that does not fit.
+    """
+    if not any(name.startswith("ENVSMITH_HOST_") for name in environ):
+        return snapshot
+    with tempfile.TemporaryDirectory(prefix="envsmith-snapshot-") as scratch:
+        answer = Path(scratch) / "facts.json"
+        done = run((sys.executable, "-I", "-S", "-B", PAYLOAD, "overrides", answer), env=environ, timeout_s=60)
+        if done.returncode != 0 or not answer.is_file():
+            raise _failure(done)
+        said = json.loads(answer.read_text(encoding="utf-8"))
+    facts = snapshot.host.model_dump(mode="json", by_alias=True)
+    dropped = {name for cause in FOLLOWS if cause in said for name in FOLLOWS[cause]}
+    kept = {name: value for name, value in facts.items() if name not in dropped}
+    host = HostFacts.model_validate({**kept, **{name: value for name, value in said.items() if value is not None}})
+    gone = {name.replace("-", "_"): None for name, value in said.items() if value is None and name != "accelerator"}
+    note = "; ".join(filter(None, (snapshot.snapshot.note, f"{BY_HAND} {', '.join(sorted(said))}")))
+    about = snapshot.snapshot.model_copy(update={"note": note})
+    return snapshot.model_copy(update={"host": host.model_copy(update=gone), "snapshot": about})
+
+
+#: As in the payload: what was seen through a driver or a device says nothing of another one.
+FOLLOWS = {
+    "driver": ("libcuda", "libcuda-version", "cuinit", "cuda-driver-version", "driver-folder", "run"),
+    "accelerator": ("accelerator", "link", "run"),
+}
+BY_HAND = "set by hand:"
 
 
 def _given() -> dict[str, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from envsmith.commands.envs import shown
 from envsmith.commands.workspace import Workspace
 from envsmith.errors import InputError, Problem
@@ -39,11 +41,17 @@ def read_snapshot(workspace: Workspace, env: str) -> Snapshot | None:
                     code="protect-unknown",
                     message=f"`{package}` is to be protected, but the snapshot does not have it",
                     where=f"{where}.protect",
+                    hint=_near(package, snapshot),
                 )
                 for package in unknown
             )
         )
     return snapshot
+
+
+def _near(package: str, snapshot: Snapshot) -> str:
+    close = difflib.get_close_matches(package, snapshot.by_name(), n=1)
+    return f"did you mean `{close[0]}`?" if close else "take the name as the base's own package list writes it"
 
 
 def _require_same_python(workspace: Workspace, env: str, snapshot: Snapshot, where: str) -> None:
@@ -57,5 +65,6 @@ def _require_same_python(workspace: Workspace, env: str, snapshot: Snapshot, whe
                 where=f"{where}:python.version",
                 expected=wanted,
                 actual=found or "not stated",
+                hint="correct the env's `python`, or take the snapshot of the right interpreter",
             )
         )

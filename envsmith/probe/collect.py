@@ -1220,6 +1220,27 @@ def overrides(environ):
     return facts
 
 
+#: What was seen through a driver or a device says nothing of another one.
+FOLLOWS = {
+    "driver": ("libcuda", "libcuda-version", "cuinit", "cuda-driver-version", "driver-folder", "run"),
+    "accelerator": ("link", "run"),
+}
+
+
+def plan(host, planned):
+    """Lay facts that were set by hand over those that were seen, and leave out what was seen through others."""
+    for cause, facts in FOLLOWS.items():
+        if cause in planned:
+            for fact in facts:
+                host.pop(fact, None)
+    host.update(planned)
+
+
+def say_overrides(answer):
+    """Write what ENVSMITH_HOST_* says as JSON, for a snapshot that was taken before."""
+    put_text(answer, json.dumps(overrides(dict(os.environ))))
+
+
 def fact_of(form, value):
     if form == "text":
         return value
@@ -1813,7 +1834,7 @@ def collect(options, environ, cwd, root="/"):
             row = section("run", lambda: device_run(python, environ, host["driver"]), None)
             host["run"] = [row] if row else []
     if planned:
-        host.update(planned)
+        plan(host, planned)
         notes.append("set by hand: " + ", ".join(sorted(planned)))
     answer["snapshot"] = {
         "schema": SCHEMA, "origin": "captured", "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -1847,14 +1868,14 @@ def require_file(path):
     if not path:
         raise Refused(2, "usage", "-o names no file")
     try:
-        mode = os.stat(path).st_mode
+        info = os.stat(path)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return  # whether it can be made there shows when it is written
         raise Refused(4, "root-not-writable", "`%s` cannot be written: %s" % (path, error.strerror))
-    if not stat.S_ISREG(mode):
-        raise Refused(2, "snapshot-output-unusable", "`%s` is there and is no regular file; without -o the answer goes "
-                                                     "to stdout" % path)
+    if not stat.S_ISREG(info.st_mode) or any(os.path.samestat(info, os.fstat(number)) for number in (1, 2)):
+        what = "is our own stdout or stderr" if stat.S_ISREG(info.st_mode) else "is there and is no regular file"
+        raise Refused(2, "snapshot-output-unusable", "`%s` %s; without -o the answer goes to stdout" % (path, what))
 
 
 def put_text(path, text):
@@ -1901,8 +1922,12 @@ def main(argv):
         hidden[argv[1]](argv[2])
         return 0
     closed = restored()
-    options = words_of(argv[1:])
+    asked = argv[1:2] == ["overrides"]
+    options = None if asked else words_of(argv[1:])
     try:
+        if asked:
+            say_overrides(argv[2])
+            return 0
         if options.output is not None:
             require_file(options.output)
         elif 1 in closed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 import pydantic_core
@@ -18,9 +19,9 @@ HEAD = '[snapshot]\nschema = 1\norigin = "captured"\n\n[host]\n'
 HEALTHY = f'arch = "{ARCH}"\nglibc = "2.39"\nopen-files = 1048576\n[host.environ]\nPATH = "/usr/bin"\n'
 
 
-def check(project: Project, facts: str, *words: str, json: bool = True) -> Said:
+def check(project: Project, facts: str, *words: str, json: bool = True, env: Mapping[str, str] | None = None) -> Said:
     (project.folder / "node.toml").write_text(f"{HEAD}{facts}")
-    return project.run("check", "demo", "--host", "node.toml", *words, json=json)
+    return project.run("check", "demo", "--host", "node.toml", *words, json=json, env=env)
 
 
 def host_kinds(said: Said) -> set[str]:
@@ -48,6 +49,7 @@ def test_a_machine_that_fits_is_named_and_nothing_is_written(built: Project) -> 
     assert text.out.splitlines() == [
         "stacks/demo.toml: no findings (recipe, patches, lock, rules, host)",
         f"judged for the machine of node.toml: {ARCH}, glibc 2.39",
+        "the machine can run demo",
     ]
 
 
@@ -97,6 +99,26 @@ def test_this_machine_is_judged_and_an_override_counts(built: Project) -> None:
     planned = built.run("check", "demo", "--host", "local", env={"ENVSMITH_HOST_ARCH": "riscv64"})
     assert planned.code == 3
     assert "host/host-arch-differs" in planned.kinds
+
+
+def test_facts_may_be_set_over_a_snapshot_too_and_are_named(built: Project) -> None:
+    """Asking what another driver would change is what the variables are for; an ignored one would be a wrong answer."""
+    env = {"ENVSMITH_HOST_ARCH": "riscv64"}
+    said = check(built, HEALTHY, env=env)
+    assert said.code == 3 and "host/host-arch-differs" in host_kinds(said)
+    assert said.json["data"]["host"]["facts"]["arch"] == "riscv64"
+    text = check(built, HEALTHY, json=False, env=env)
+    assert "(set by hand: arch)" in text.out and text.out.splitlines()[-1] == "the machine cannot run demo"
+    wrong = check(built, HEALTHY, env={"ENVSMITH_HOST_GLIBC": "new", "ENVSMITH_HOST_FOO": "1"})
+    assert (wrong.code, set(wrong.codes)) == (2, {"snapshot-override-malformed"})
+    assert len(wrong.codes) == 2
+
+
+def test_another_driver_by_hand_takes_what_was_seen_through_the_old_one_with_it(built: Project) -> None:
+    seen = 'driver = "580.1"\nlibcuda = "/usr/lib/libcuda.so.580.1"\ncuinit = 0\n' + HEALTHY
+    facts = check(built, seen, env={"ENVSMITH_HOST_DRIVER": "535.1"}).json["data"]["host"]["facts"]
+    assert facts["driver"] == "535.1"
+    assert "cuinit" not in facts and "libcuda" not in facts
 
 
 def test_variables_that_the_recipe_requires_are_looked_for_by_name(built: Project) -> None:

@@ -99,6 +99,11 @@ def test_a_vendors_program_is_asked(tmp_path: Path) -> None:
         (("--python", "/bin/true"), {}, 6, ["interpreter-broken"]),
         ((), {"ENVSMITH_HOST_CPUS": "many", "ENVSMITH_HOST_NONE": "1"}, 2, ["snapshot-override-malformed"] * 2),
         (("-o", "."), {}, 2, ["snapshot-output-unusable"]),
+        (("-o", ""), {}, 2, ["snapshot-output-unusable"]),
+        (("-o", "pipe"), {}, 2, ["snapshot-output-unusable"]),
+        (("-o", "link-to-pipe"), {}, 2, ["snapshot-output-unusable"]),
+        ((), {"ENVSMITH_HOST_GLIBC": "rubbish"}, 2, ["snapshot-override-malformed"]),
+        ((), {"ENVSMITH_HOST_DRIVER": "535.1\nx"}, 2, ["snapshot-override-malformed"]),
         (("-o", "file/s.toml"), {}, 4, ["file-in-the-way"]),
         (("--python", ""), {}, 6, ["interpreter-broken"]),
         (("--pyton", "x"), {}, 2, ["usage"]),
@@ -108,9 +113,33 @@ def test_what_is_wrong_is_one_clear_error(
     words: tuple[str, ...], env: dict[str, str], code: int, kinds: list[str]
 ) -> None:
     Path("file").write_text("in the way")
+    os.mkfifo("pipe")
+    Path("link-to-pipe").symlink_to("pipe")
     said = snapshot("--json", *words, env=env)
     assert (said.code, said.codes) == (code, kinds)
     assert "Traceback" not in said.out + said.err
+    assert Path("link-to-pipe").is_symlink() and Path("pipe").is_fifo()
+
+
+def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link.toml"
+    link.symlink_to("real/s.toml")
+    for _ in range(2):
+        said = snapshot("--json", "-o", str(link))
+        assert (said.code, json.loads(said.out)["data"]["path"]) == (0, str(link))
+        assert link.is_symlink()
+        assert parse_snapshot((tmp_path / "real" / "s.toml").read_text(), "x").snapshot.origin == "captured"
+
+
+@pytest.mark.parametrize("words", ["", "--json"])
+def test_without_stdout_and_without_a_file_nothing_is_looked_at(words: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec '{sys.executable}' -m envsmith snapshot {words} >&-"],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (4, "")
+    assert words or done.stderr.startswith("error[output-failed]: stdout is closed")
 
 
 def test_commands_capture_in_the_same_way(venv: Venv) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import errno
+import hashlib
 import importlib.util
 import json
 import os
 import re
 import shutil
+import signal
+import stat
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
@@ -22,11 +26,12 @@ from hypothesis import strategies as st
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
+from envsmith.basepackages import PackageState
 from envsmith.commands.snapshot import PAYLOAD
 from envsmith.host import Snapshot, parse_snapshot
 from envsmith.hostfacts import HostFacts
 from envsmith.toml_reader import read_toml
-from envsmith.tools.distributions import package_states
+from envsmith.tools.distributions import package_states, read_distributions
 from envsmith.tools.hostlibs import cache_entries
 from tests.integration.test_probe import OLD
 from tests.support.venvs import SITE, Venv, make_venv
@@ -139,7 +144,8 @@ def test_the_facts_it_can_set_are_the_scalar_facts_of_a_host() -> None:
                 else "count" if "ge=0" in words
                 else "whole"
             )  # fmt: skip
-    assert scalars == collect.FACTS
+    # a release is text that a person may set to numbers with dots only
+    assert scalars == {key: "text" if form == "release" else form for key, form in collect.FACTS.items()}
 
 
 # -- overrides --------------------------------------------------------------------------------------------------------
@@ -172,6 +178,11 @@ def test_facts_are_set_by_hand_in_their_own_types_and_an_empty_value_takes_one_a
     [
         ("CPUS", "many"), ("CPUS", "-1"), ("PROCESSES", "-2"), ("CPU_LIMIT", "1e3"), ("CUINIT", "8.0"),
         ("SHM_BYTES", "64G"), ("NO_SUCH_FACT", "1"), ("ACCELERATOR", "8 A100"), ("ACCELERATOR", "0xA100:8.0"),
+        ("GLIBC", "rubbish"), ("GLIBC", "2"), ("GLIBC", "2.٣"), ("CUDA_DRIVER_VERSION", "rubbish"), ("CPUS", "٣"),
+        ("PROCESSES", "٣"), ("CPU_LIMIT", "٣.٥"), ("CUINIT", "٨"), ("ACCELERATOR", "8xA100:٨.٠"),
+        ("ACCELERATOR", "٨xA100:8.0"), ("ACCELERATOR", "8xA100:8.0:٨"), ("CPUS", "9" * 20), ("CPU_LIMIT", "9" * 400),
+        ("ACCELERATOR", "9" * 20 + "xA100:8.0"), ("ACCELERATOR", "8xA100:8.0:" + "9" * 20),
+        ("ACCELERATOR", "8x :8.0"),
     ],
 )  # fmt: skip
 def test_an_override_that_does_not_fit_is_one_clear_error(name: str, value: str) -> None:
@@ -179,6 +190,23 @@ def test_an_override_that_does_not_fit_is_one_clear_error(name: str, value: str)
         collect.overrides({f"ENVSMITH_HOST_{name}": value, "ENVSMITH_HOST_ARCH": "aarch64"})
     assert (error.value.exit_code, error.value.code, len(error.value.messages)) == (2, "snapshot-override-malformed", 1)
     assert error.value.messages[0].startswith(f"ENVSMITH_HOST_{name}={value}: ")
+
+
+@pytest.mark.parametrize("name", ["DRIVER", "OS", "COMPILER", "ACCELERATOR", "GLIBC"])
+@pytest.mark.parametrize("mark", ["\n", "\x1b[31m", "\x7f", "\x85", "\u2028"])
+def test_control_characters_are_refused_in_every_override_and_not_repeated(name: str, mark: str) -> None:
+    with pytest.raises(collect.Refused) as error:
+        collect.overrides({f"ENVSMITH_HOST_{name}": f"8xA{mark}B:8.0"})
+    (message,) = error.value.messages
+    assert message.endswith("it must be one line without control characters")
+    assert mark not in message or mark == "\u2028"
+
+
+def test_a_driver_of_another_vendor_is_free_text() -> None:
+    assert collect.overrides({"ENVSMITH_HOST_DRIVER": "1.5.3-5239a4 (PPU)"}) == {"driver": "1.5.3-5239a4 (PPU)"}
+    assert collect.overrides({"ENVSMITH_HOST_GLIBC": "2.31", "ENVSMITH_HOST_CUDA_DRIVER_VERSION": "12.8"}) == {
+        "glibc": "2.31", "cuda-driver-version": "12.8",
+    }  # fmt: skip
 
 
 def test_every_wrong_override_is_said_at_once() -> None:
@@ -267,6 +295,57 @@ def test_devices_without_any_program_are_known_by_name_from_the_kernel_driver(tm
     rows, links, driver = collect.accelerator_facts(place(tmp_path, files), {"PATH": "/nonexistent"}, None, {}, [], [])
     assert rows == [{"name": "Tesla P40", "count": 2, "data-centre": True}]
     assert (links, driver) == ([], "470.57.02")
+
+
+@pytest.mark.parametrize(
+    ("files", "driver"),
+    [
+        ({}, ""),
+        ({"/dev/nvidiactl": ""}, None),
+        ({"/proc/driver/nvidia/version": "nothing to read here\n"}, None),
+        ({"/proc/driver/nvidia/gpus/0/information": "Model: \t Tesla P40\n"}, None),
+        ({"/proc/driver/nvidia/version": CLOSED}, "470.57.02"),
+    ],
+)
+def test_no_driver_is_told_from_one_that_nobody_can_name(
+    tmp_path: Path, files: dict[str, str], driver: str | None
+) -> None:
+    root = place(tmp_path, files)
+    assert collect.accelerator_facts(root, {"PATH": "/nonexistent"}, None, {}, [], [])[2] == driver
+
+
+#: Answers that make the readers of CSV and JSON raise something else than ValueError, at least in some Python.
+STRANGE = {
+    "nul": "printf 'name\\nX\\000Y\\n'",
+    "deep": "head -c 200000 /dev/zero | tr '\\0' '['",
+    "long": "echo name; head -c 200000 /dev/zero | tr '\\0' 'x'",
+    "huge": "echo 'name, memory.total'; printf 'X, '; head -c 500 /dev/zero | tr '\\0' '9'",
+}
+
+
+@pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE)
+def test_no_answer_of_a_program_takes_away_what_the_kernel_says(tmp_path: Path, text: str) -> None:
+    root = place(tmp_path / "root", {"/proc/driver/nvidia/version": CLOSED})
+    path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    program(tmp_path / "bin", "nvidia-smi", text)
+    for query in (None, str(tmp_path / "bin" / "nvidia-smi")):
+        assert collect.accelerator_facts(root, path, query, {}, [], [])[2] == "470.57.02"
+    told = snapshot("--query", str(tmp_path / "bin" / "nvidia-smi"))
+    assert "the section" not in told.snapshot.note
+    if not told.host.accelerator:
+        assert "the query gave nothing" in told.snapshot.note
+        assert told.host.driver is None  # whoever could have named one did not
+
+
+def test_a_section_of_accelerators_that_crashes_leaves_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(collect, "accelerator_facts", crash)
+    for kernel in ("470.57.02", None):
+        monkeypatch.setattr(collect, "kernel_driver", lambda root, kernel=kernel: kernel)
+        answer = collect.collect(collect.words_of([]), dict(os.environ), str(Path.cwd()))
+        assert parse_snapshot(collect.written(answer), "x").host.driver == kernel
 
 
 MOUNTS = """\
@@ -369,6 +448,45 @@ def test_a_program_that_fails_is_a_note_and_no_error(tmp_path: Path) -> None:
     assert "nvidia-smi failed: Failed to initialize NVML: Driver/library version mismatch" in told.snapshot.note
 
 
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[str]:
+    """Words for a shell that leave a process behind, in a session of its own, which keeps stdout and stderr open."""
+    pids = tmp_path / "daemons"
+    yield f"setsid sh -c 'echo $$ >> {pids}; exec sleep 1000' &\nwhile ! test -s {pids}; do :; done"
+    for number in pids.read_text().split():
+        os.kill(int(number), signal.SIGKILL)
+
+
+def test_a_daemon_that_a_program_leaves_behind_does_not_hold_us(tmp_path: Path, daemon: str) -> None:
+    query = program(tmp_path, "query", f"{daemon}\necho name\necho X\necho words >&2")
+    told = snapshot("--query", str(query))
+    assert [one.name for one in told.host.accelerator] == ["X"]
+    said = collect.run_program([str(query)], dict(os.environ))
+    assert (said.code, said.out, said.error) == (0, "name\nX\n", "words\n")
+
+
+def test_a_program_that_hangs_behind_a_daemon_is_given_up_and_not_asked_twice(
+    tmp_path: Path, daemon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "PROGRAM_S", 2.0)
+    monkeypatch.setattr(collect, "LINGER_S", 0.1)
+    monkeypatch.setattr(collect.run_program, "__defaults__", (2.0, None))
+    smi = program(tmp_path / "bin", "nvidia-smi", f"echo x >> {tmp_path}/calls\n{daemon}\nexec sleep 1000")
+    path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    root, notes = place(tmp_path / "root", {"/proc/driver/nvidia/version": CLOSED}), []  # type: ignore[var-annotated]
+    assert collect.accelerator_facts(root, path, None, {}, [], notes) == ([], [], "470.57.02")
+    assert notes == ["nvidia-smi failed: `nvidia-smi` did not end within 2 s"]
+    assert (tmp_path / "calls").read_text() == "x\n"
+    assert collect.accelerator_facts(root, path, str(smi), {}, [], notes)[2] == "470.57.02"
+    assert (tmp_path / "calls").read_text() == "x\nx\n"
+
+
+def test_endless_words_of_a_program_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "HEARD_BYTES", 1000)
+    said = collect.run_program(["sh", "-c", "head -c 300000 /dev/zero; exit 3"], dict(os.environ))
+    assert (said.code, len(said.out), said.error) == (3, 1000, "")
+
+
 CSV = (
     "name, memory.total [GiB], driver_version, compute_cap, power\n"
     "Vendor X1, 96, 1.5.3-5239a4, [N/A], 400\nVendor X1, 96, 1.5.3-5239a4, [N/A], 380\n"
@@ -393,6 +511,8 @@ def test_a_declared_query_gives_the_accelerators_of_any_vendor(tmp_path: Path, a
         ("echo 'temperature, power'; echo 1, 2", "its first line has no column `name`"),
         ("echo '[1, 2]'", "its JSON is no list of objects"),
         ('echo \'[{"name": "A", "count": 0}]\'', "`0` is no count"),
+        ('echo \'[{"name": "A", "count": "٣"}]\'', "`٣` is no count"),
+        (f'echo \'[{{"name": "A", "count": 1{"0" * 30}}}]\'', f"`1{'0' * 30}` is no count"),
     ],
 )
 def test_a_query_that_gives_nothing_is_said_in_the_note(tmp_path: Path, text: str, words: str) -> None:
@@ -420,9 +540,22 @@ def test_what_a_better_source_had_replaces_the_program(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("NVIDIA H200", True), ("Tesla V100-SXM2-32GB", True), ("NVIDIA A100-SXM4-80GB", True), ("NVIDIA L40S", True),
-        ("NVIDIA GeForce RTX 4090", False), ("NVIDIA TITAN V", False), ("NVIDIA RTX A5500", None),
-        ("NVIDIA T1000", None), ("Vendor A100", None), ("Quadro P4000", None),
+        ("NVIDIA A100-SXM4-80GB", True), ("NVIDIA A100 80GB PCIe", True), ("A100-PCIE-40GB", True),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", True), ("NVIDIA A800-SXM4-80GB", True), ("NVIDIA A800 80GB PCIe", True),
+        ("NVIDIA H100 80GB HBM3", True), ("NVIDIA H100 PCIe", True), ("NVIDIA H800", True), ("NVIDIA H20", True),
+        ("NVIDIA H20-3e", True), ("NVIDIA H200", True), ("NVIDIA H200 NVL", True), ("NVIDIA B200", True),
+        ("NVIDIA GB200", True), ("NVIDIA GB300", True), ("NVIDIA GH200 480GB", True), ("NVIDIA L4", True),
+        ("NVIDIA L40", True), ("NVIDIA L40S", True), ("NVIDIA A10", True), ("NVIDIA A10G", True), ("NVIDIA A30", True),
+        ("NVIDIA A40", True), ("NVIDIA A40-48Q", True), ("Tesla T4", True), ("NVIDIA T4", True), ("GRID T4-16Q", True),
+        ("Tesla V100-SXM2-32GB", True), ("Tesla V100S-PCIE-32GB", True), ("Tesla P40", True),
+        ("Tesla P100-PCIE-16GB", True), ("Tesla K40m", True), ("Tesla K80", True), ("NVIDIA A100X", True),
+        ("NVIDIA GeForce RTX 4090", False), ("NVIDIA GeForce RTX 5090 D", False), ("GeForce GTX 1080 Ti", False),
+        ("NVIDIA TITAN V", False), ("TITAN Xp", False), ("NVIDIA TITAN RTX", False),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", None), ("NVIDIA RTX PRO 4000 Blackwell", None),
+        ("NVIDIA RTX A5500", None), ("NVIDIA RTX A2000 12GB", None), ("Quadro P4000", None), ("Quadro RTX 8000", None),
+        ("Quadro GV100", None), ("NVIDIA RTX 6000 Ada Generation", None), ("NVIDIA RTX 5000 Ada Generation", None),
+        ("NVIDIA T1000", None), ("NVIDIA T400 4GB", None), ("NVIDIA A800 40GB Active", None), ("NVIDIA GB10", None),
+        ("Vendor A100", None), ("NVIDIA A1000", None), ("NVIDIA H2000", None),
     ],
 )  # fmt: skip
 def test_data_centre_lines_are_told_from_others_and_the_rest_is_left_open(name: str, answer: bool | None) -> None:
@@ -536,6 +669,48 @@ def test_libraries_of_the_family_are_those_that_the_loader_would_give(tmp_path: 
     assert getattr(rows.get("libcublas.so.12"), "path", "") != str(tmp_path / "lib" / "libcublas.so.12")
 
 
+def test_a_pipe_in_the_place_of_a_library_or_of_metadata_holds_nobody(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    for name in ("libnccl.so.2", "libcudnn.so.9"):
+        os.mkfifo(tmp_path / "lib" / name)
+    venv = make_venv(tmp_path / "venv")
+    os.mkfifo(venv.site / "x.pth")  # nothing but the name matters: this Python is not started, it would wait too
+    info = venv.install("piped", "1.0", {"piped.py": ""})
+    (info / "RECORD").unlink()
+    os.mkfifo(info / "RECORD")
+    host = snapshot(env={"LD_LIBRARY_PATH": str(tmp_path / "lib")}).host
+    assert not [row for row in host.library if row.path.startswith(str(tmp_path))]
+    assert collect.hook_rows({"site": [str(venv.site)], "path": []}, []) == []
+    (one,) = collect.distributions_in([str(venv.site)], [])
+    assert (one.name, one.version, one.rows, one.record) == ("piped", "1.0", None, None)
+
+
+def test_a_folder_of_the_loader_that_does_not_answer_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stand-in for a mount whose server is gone: everything that looks below `dead` waits until the test ends."""
+    release, listed, is_file = threading.Event(), os.listdir, os.path.isfile
+
+    def waits(real: Callable[[str], Any]) -> Callable[[str], Any]:
+        def call(path: str) -> Any:
+            if str(path).startswith(str(tmp_path / "dead")):
+                release.wait()
+            return real(path)
+
+        return call
+
+    monkeypatch.setattr(collect, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(collect.os, "listdir", waits(listed))
+    monkeypatch.setattr(collect.os.path, "isfile", waits(is_file))
+    environ = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path / "dead")}
+    try:
+        told = collect.collect(collect.words_of([]), environ, "/")
+    finally:
+        release.set()
+    assert f"the folder `{tmp_path / 'dead'}` did not answer within 0 s" in told["snapshot"]["note"]
+    assert told["host"]["arch"] == os.uname().machine
+
+
 def test_the_cache_of_the_loader_is_read_as_the_other_reader_does() -> None:
     cache = Path("/etc/ld.so.cache")
     if not cache.is_file():
@@ -560,6 +735,71 @@ def test_variables_that_may_be_secret_are_left_out_name_and_all() -> None:
         "PPU_SDK": "/opt/sdk", "HF_HOME": "/data/hf", "NCCL_SOCKET_IFNAME": "eth0", "CC": "gcc", "HF_ENDPOINT_2": "https://mirror/hf?page=2",
     }  # fmt: skip
     assert collect.shown_environ({**secret, **plain, "EDITOR": "vi", "ENVSMITH_HOST_CPUS": "2"}) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "x1") for name in (
+            "VLLM_PASS", "RAY_DB_PASS", "NCCL_PASSPHRASE", "RAY_REDIS_PW", "HF_PWD", "SLURM_JWT", "CUDA_JWT_FILE",
+            "HF_TOKENS", "XDG_AUTH", "VLLM_API_KEY",
+        )),
+        *(("RAY_JOB_CONFIG_JSON_ENV_VAR", value) for value in (
+            '{"runtime_env": {"env_vars": {"HF_TOKEN": "abc"}}}', '{"a": "{\\"HF_TOKEN\\": \\"abc\\"}"}',
+            '{"env_vars":{"WANDB_API_KEY":"abc"}}', "{'db_password': 'abc'}", '{"DB_PASS": "abc"}', "HF_TOKEN: abc",
+            "a HF_TOKEN=abc b", "export MY_KEY=abc",
+        )),
+        *(("VLLM_ARGS", value) for value in (
+            "serve --api-key abc", "serve --api-key=abc", "--token abc", "--hf-token abc", "--password abc",
+            "-H Authorization: Bearer abc", "Authorization: Basic dTpw", "Bearer abc", "bearer abc", "user:pw@host",
+            "x user:pw@host:5432/db", "host=user:pw@host", "redis :pw@host", "user:p/w@host", "https://me:p/w@host/x",
+            "https://host/#token=abc", "https://host/#access_token=abc", "https://host/?x=1&sig=abc",
+            "postgres://me@host/", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----",
+        )),
+        *(("CUDA_PATH", value) for value in (
+            "github_pat_11ABCDEFG0abcdefghijkl_ABCDEFGHIJ", "ghs_abcdefghijklmnop1234", "ghu_abcdefghijklmnop1234",
+            "ghp_abcdefghijklmnop1234", "AIzaSyA1234567890abcdefghijklmnopqrstu", "nvapi-abcdefghijklmnop",
+            "ASIAABCDEFGHIJKLMNOP", "AKIAABCDEFGHIJKLMNOP", "hf_abcdefghijklmnopqrstuvwxyz", "sk-abcdefghijklmnopqrst",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.x",
+        )),
+    ],
+)  # fmt: skip
+def test_a_secret_in_any_form_takes_its_variable_away(name: str, value: str) -> None:
+    assert collect.shown_environ({name: value}) == {}
+    if value != "x1":
+        assert value.rpartition("abc")[1] not in collect.cut(f"it said: {value}") or "abc" not in value
+        assert "may hold a secret" in collect.cut(f"it said: {value}") or "://" in value
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LD_LIBRARY_PATH", "/opt/keyring/lib:/opt/monkey:/usr/local/nvidia/lib64"),
+        ("PATH", "/opt/python@3.11/bin:/opt/tokens:/usr/bin"), ("PATH", ":/opt/x@1/bin"), ("PATH", "bin:/opt/x@1/bin"),
+        ("VLLM_ARGS", "--tokenizer /data/m --max-num-batched-tokens 8192"), ("RAY_ADDRESS", "10.0.0.1:6379"),
+        ("HF_ENDPOINT", "https://mirror:8080/hf?page=2"), ("NCCL_SOCKET_IFNAME", "=eth0"), ("CC", "gcc -O2"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:128"), ("XDG_PASSES", "3"),
+        ("CONDA_PREFIX", "/opt/conda"), ("OMP_PLACES", "{0:4},{4:4}"), ("SLURM_NODELIST", "gpu[01-04]"),
+    ],
+)  # fmt: skip
+def test_what_is_no_secret_is_shown(name: str, value: str) -> None:
+    assert collect.shown_environ({name: value}) == {name: value}
+    assert "may hold a secret" not in collect.cut(value)
+
+
+def test_notes_say_no_secret(tmp_path: Path) -> None:
+    words = "echo 'cannot reach https://user:pw1@proxy.example/x?sig=pw2 or' >&2; exit 3"
+    program(tmp_path / "bin", "nvidia-smi", words)
+    env = {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CC": "\"ccache --token pw3",
+    }  # fmt: skip
+    told = snapshot(env=env)
+    assert "nvidia-smi failed: cannot reach https://proxy.example/x or" in told.snapshot.note
+    assert 'CC names `"ccache`, which is no program here' in told.snapshot.note
+    query = program(tmp_path, "query", "echo '401 for Authorization: Bearer pw4' >&2; exit 3")
+    done = run_payload("--query", str(query), env=env)
+    assert "it ended with exit code 3: 401 for (the rest may hold a secret)" in done.stdout
+    assert not re.search(r"pw\d", done.stdout)
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
@@ -606,6 +846,89 @@ def test_the_file_is_whole_or_not_there(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", about.taken or "")
     done = run_payload("-o", str(tmp_path / "none" / "s.toml"))
     assert (done.returncode, "error[root-not-writable]" in done.stderr) == (4, True)
+    done = run_payload("-o", "")
+    assert (done.returncode, done.stdout, "error[usage]: -o names no file" in done.stderr) == (2, "", True)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path, kind: str, linked: bool) -> None:
+    target = tmp_path / kind
+    if kind == "folder":
+        target.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(target)
+    else:
+        try:
+            os.mknod(target, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("this user may make no device node")
+    before = target.lstat()
+    if linked:
+        (tmp_path / "link").symlink_to(target)
+    done = run_payload("-o", str(tmp_path / "link" if linked else target))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("envsmith-snapshot: error[snapshot-output-unusable]: `")
+    assert (target.lstat().st_ino, target.lstat().st_mode) == (before.st_ino, before.st_mode)
+
+
+@pytest.mark.parametrize("words", [[PAYLOAD], ["-m", "envsmith", "snapshot"]])
+@pytest.mark.parametrize("name", ["/proc/self/fd/1", "link", "out"])
+def test_our_own_stdout_is_not_replaced(tmp_path: Path, words: list[str], name: str) -> None:
+    (tmp_path / "link").symlink_to("/proc/self/fd/2")  # as /dev/stderr is one
+    with (tmp_path / "out").open("wb") as stream:
+        done = subprocess.run(
+            [sys.executable, *words, "-o", str(tmp_path / name)], stdout=stream, stderr=stream, timeout=120, check=False
+        )
+        stream.write(b"more\n")
+    assert done.returncode == 2
+    text = (tmp_path / "out").read_text()
+    assert "error[snapshot-output-unusable]" in text and text.endswith("more\n")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_to_a_file_is_followed(tmp_path: Path, there: bool) -> None:
+    target, link = tmp_path / "real" / "s.toml", tmp_path / "link.toml"
+    target.parent.mkdir()
+    if there:
+        target.write_text("old")
+    link.symlink_to(target)
+    assert run_payload("-o", str(link)).returncode == 0
+    assert link.is_symlink()
+    assert parse_snapshot(target.read_text(), "x").snapshot.origin == "captured"
+    assert [one.name for one in target.parent.iterdir()] == ["s.toml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "code", "said"),
+    [
+        ("--no-run", ">&-", 4, "error[output-failed]: stdout is closed"),
+        ("--no-run", ">&- 2>&-", 4, ""),
+        ("--no-run", "<&- >&-", 4, "error[output-failed]: stdout is closed"),
+        ("--no-run -o s.toml", ">&-", 0, ""),
+        ("--no-run -o s.toml", "<&- >&- 2>&-", 0, ""),
+        ("--no-run -o s.toml --python {python}", "2>&-", 0, ""),
+        ("--no-run -o s.toml --python {python}", "2>/dev/full", 0, ""),
+        ("--python /nope", "2>&-", 6, ""),
+        ("--python /nope", "2>/dev/full", 6, ""),
+        ("--no-such-word", "2>&-", 2, ""),
+        ("--no-run", ">/dev/full", 4, "error[output-failed]: the answer cannot be written"),
+    ],
+)
+def test_closed_and_full_descriptors_are_no_crash(
+    tmp_path: Path, words: str, closed: str, code: int, said: str
+) -> None:
+    venv = make_venv(tmp_path / "venv")
+    venv.install("alpha", "1.0", {"alpha.py": ""})
+    line = f"exec '{sys.executable}' '{PAYLOAD}' {words.format(python=venv.path / 'bin/python')} {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    if "-o" in words:
+        told = parse_snapshot((tmp_path / "s.toml").read_text(), "x")
+        assert "failed" not in told.snapshot.note
+        assert len(told.packages) == (1 if "{python}" in words else 0)
 
 
 def test_from_a_pipe_it_says_that_it_must_be_a_file() -> None:
@@ -710,6 +1033,78 @@ def test_the_first_of_two_of_a_name_counts_and_the_other_is_said(venv: Venv) -> 
     told = snapshot("--python", str(venv.path / "bin/python"))
     assert sum(1 for one in told.packages if one.name == "clean") == 1
     assert "hidden by others of their name: clean" in told.snapshot.note
+
+
+def first_states(venv: Venv, root: Path = Path("/")) -> dict[str, PackageState]:
+    """What the judge of a base reads, the first of each name."""
+    states: dict[str, PackageState] = {}
+    for state in package_states(root, (str(venv.site.relative_to(root)),)):
+        states.setdefault(state.name, state)
+    return states
+
+
+def test_both_readers_choose_the_same_of_two_in_one_folder_and_skip_what_pip_left(tmp_path: Path) -> None:
+    venv = make_venv(tmp_path / "venv")
+    info = venv.install("torch", "2.9.0", {"torch/__init__.py": "old = 1\n"})
+    info.rename(venv.site / "~orch-2.9.0.dist-info")
+    venv.install("torch", "2.10.0", {"torch/__init__.py": "new = 1\n"})
+    venv.install("cryptography", "38.0.4", {"cryptography/__init__.py": ""})
+    egg = venv.site / "cryptography.egg-info"
+    egg.mkdir()
+    (egg / "PKG-INFO").write_text("Metadata-Version: 1.0\nName: cryptography\nVersion: 3.4.8\n")
+    told, states = snapshot("--python", str(venv.path / "bin/python")), first_states(venv)
+    assert {name: one.version for name, one in told.by_name().items()} == {
+        "torch": "2.10.0", "cryptography": "38.0.4",
+    }  # fmt: skip
+    assert {name: one.version for name, one in states.items()} == {"torch": "2.10.0", "cryptography": "38.0.4"}
+    for name, one in told.by_name().items():
+        assert (one.files, one.record) == (states[name].files, states[name].record), name
+    assert "metadata that names no project is left out: ~orch-2.9.0.dist-info in " in told.snapshot.note
+    assert [one.name for one in read_distributions(venv.path, (SITE,))].count("torch") == 1
+
+
+def test_folders_are_read_in_their_own_order_by_both(tmp_path: Path) -> None:
+    for folder, version in (("z", "1.0"), ("a", "2.0")):
+        place(tmp_path, {f"{folder}/same-{version}.dist-info/METADATA": f"Name: same\nVersion: {version}\n"})
+    ours = [one.version for one in collect.distributions_in([str(tmp_path / "z"), str(tmp_path / "a")], [])]
+    assert ours == [one.version for one in read_distributions(tmp_path, ("z", "a"))] == ["1.0", "2.0"]
+
+
+@pytest.mark.parametrize("name", ["Bad Näme", "-bad", "bad-", "a/b", "a b", "näme"])
+def test_a_name_that_is_none_is_left_out_and_said(tmp_path: Path, name: str) -> None:
+    venv = make_venv(tmp_path / "venv")
+    place(venv.site, {"bad-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"})
+    venv.install("A.Good_1", "1.0", {"good.py": ""})
+    told = snapshot("--python", str(venv.path / "bin/python"))
+    assert set(told.by_name()) == {"a-good-1"}
+    assert f"bad-1.0.dist-info in {venv.site}, which names `{name}`" in told.snapshot.note
+
+
+@pytest.mark.parametrize("cwd", ["/", "/usr", "."])
+def test_rows_that_lead_out_of_the_base_have_one_spelling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cwd: str
+) -> None:
+    venv = make_venv(tmp_path / "venv")
+    (tmp_path / "outside").write_text("o = 1\n")
+    outside = str(tmp_path / "outside")
+    far = "../" * 40 + outside[1:]
+    rows = {
+        outside: outside, far: far, f"/{outside}": f"/{outside}", "sub//x/../lost.py": "sub/lost.py",
+        "../site-packages/./here.py": "../site-packages/here.py", "/nonexistent/x": "/nonexistent/x",
+    }  # fmt: skip
+    info = venv.install("odd", "1.0", {"here.py": "h = 1\n"})
+    with (info / "RECORD").open("a") as stream:
+        stream.writelines(f"{row},sha256={'A' * 43},\n" for row in rows)
+    venv.install("plain", "1.0", {"plain.py": "p = 1\n"})
+    told = snapshot("--python", str(venv.path / "bin/python")).by_name()
+    monkeypatch.chdir(cwd)
+    for root in (Path("/"), venv.path):
+        states = first_states(venv, root)
+        assert {one.path: one.sha256 for one in told["odd"].altered} == states["odd"].altered
+        assert set(states["odd"].altered) == set(rows.values())
+        assert {name: one.files for name, one in states.items()} == {name: one.files for name, one in told.items()}
+    known = hashlib.sha256(b"o = 1\n").hexdigest()
+    assert [states["odd"].altered[path] for path in (outside, far, f"/{outside}")] == [known] * 3
 
 
 def test_nothing_is_written_into_the_environment(venv: Venv) -> None:

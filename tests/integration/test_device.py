@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from envsmith.tools import device
-from envsmith.tools.device import DeviceLink, nvidia_devices, nvidia_links
+from envsmith.tools.device import DeviceLink, devices_by_library, nvidia_devices, nvidia_links
 
 
 class Pci:
@@ -140,3 +140,39 @@ def test_without_the_library_the_program_is_asked(monkeypatch: pytest.MonkeyPatc
         24451 << 20,
     )
     assert nvidia_links() == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "facts"),
+    [
+        ("X, ٨.٠, 1, ٣ MiB", (None, None)),
+        ("X, 8.0, 1, 10", ("8.0", None)),
+        ("X, 8.0, 1, 10 MiB", ("8.0", 10 << 20)),
+        ("X, a.b, 1, [N/A]", (None, None)),
+    ],
+)
+def test_only_numbers_in_ascii_are_numbers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, facts: tuple[str | None, int | None]
+) -> None:
+    use(monkeypatch, Nvml([], {}, "init"))
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    program.chmod(0o755)
+    (one,) = nvidia_devices({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert (one.compute_capability, one.memory_bytes) == facts
+
+
+def test_the_library_alone_is_asked_where_the_payload_asks_the_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'X, 8.0, 1, 10 MiB'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    library = use(monkeypatch, Nvml([[]], {}))
+    assert len(devices_by_library()) == 1
+    library.fault = "init"
+    assert devices_by_library() == ()
+    library.fault = ""
+    monkeypatch.setattr(device, "has_nvidia_device", lambda: False)
+    assert devices_by_library() == ()

@@ -94,8 +94,15 @@ def test_no_device_is_told_from_nobody_looked(facts: str, devices: int | None) -
 
 
 @pytest.mark.parametrize(
-    "line", ['cpu-limit = "2"', "open-files = -2", "cpus = -1", 'cuinit = "0"', "swappiness = true"]
-)
+    "line",
+    [
+        'cpu-limit = "2"', "open-files = -2", "cpus = -1", 'cuinit = "0"', "swappiness = true",
+        "cpus = 9223372036854775808", "memory-limit-bytes = 9223372036854775808",
+        'accelerator = [{ name = "X", count = 9223372036854775808 }]',
+        'accelerator = [{ name = "X", count = 1, compute-capability = "٨.٠" }]',
+        'accelerator = [{ name = "X", count = 1, compute-capability = "8.0\\n" }]',
+    ],
+)  # fmt: skip
 def test_a_fact_of_another_type_is_refused(line: str) -> None:
     with pytest.raises(InputError) as error:
         parse_snapshot(f'[snapshot]\nschema = 1\norigin = "captured"\n[host]\n{line}\n', "s.toml")
