@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
@@ -173,6 +174,7 @@ class HostFacts(FactTable):
 
     def behind(self, path: str) -> FileSystem | None:
         """The row of the path itself, else of the mount or folder closest above it."""
-        above = [str(one) for one in (PurePosixPath(path), *PurePosixPath(path).parents)]
-        rows = {row.path: row for row in self.file_system}
+        there = PurePosixPath(normpath(path))
+        above = [str(one) for one in (there, *there.parents)]
+        rows = {normpath(row.path): row for row in self.file_system}
         return next((rows[one] for one in above if one in rows), None)

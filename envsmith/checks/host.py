@@ -41,7 +41,26 @@ def judge_host(fittings: Sequence[Fitting]) -> tuple[Finding, ...]:
     # The class that the recipe names is a weaker word than a finding about the same driver.
     if any(kind == "driver-too-old" for kind, _ in kinds):
         said = [one for one in said if one.kind != "driver-outside-class"]
-    return ordered(dict.fromkeys((*said, *_missing(fittings))))
+    return ordered(dict.fromkeys((*_once(said), *_missing(fittings))))
+
+
+#: Limits of the machine, which envs meet with more or less weight.
+_OF_THE_MACHINE = ("fd-limit", "devices-too-few", "runtime-toolchain-missing", "af-unix-path")
+
+
+def _once(said: Sequence[Finding]) -> Iterator[Finding]:
+    """Of one limit that several envs meet, the heaviest alone; of equal ones that which says most."""
+    heaviest: dict[tuple[str, str], Finding] = {}
+    for one in said:
+        key = (one.kind, one.subject)
+        if key not in heaviest or _weight(one) > _weight(heaviest[key]):
+            heaviest[key] = one
+    yield from (one for one in said if one.kind not in _OF_THE_MACHINE or heaviest[one.kind, one.subject] == one)
+
+
+def _weight(finding: Finding) -> tuple[bool, bool, int]:
+    severity = finding.severity
+    return severity is Severity.ERROR, severity is Severity.WARNING, len(finding.message)
 
 
 def _missing(fittings: Sequence[Fitting]) -> Iterator[Finding]:
@@ -64,7 +83,7 @@ def _unknown(fit: Fitting) -> Iterator[str]:
     wants_cuda = cuda_of(fit.situation) is not None and not fit.has_no_device
     if facts.arch is None:
         yield "arch"
-    if facts.glibc is None:
+    if fit.glibc is None:
         yield "glibc"
     if wants_cuda and facts.driver is None:
         yield "driver"

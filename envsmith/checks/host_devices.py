@@ -109,12 +109,11 @@ def _by_table(fit: Fitting, device: Accelerator, able: Capability, cuda: str | N
 
 
 def _no_code(device: Accelerator, able: Capability, who: str, has: str) -> Finding:
-    first = "12.8" if able[0] >= 10 else None
-    way = (
-        f"pin a build for CUDA {first} or later whose wheel lists {_shown(able)}"
-        if first
-        else "pin a build whose wheel lists it: torch 2.7.1 is the newest of the public index for 6.x, 2.10.0 for 7.0"
-    )
+    first = cuda_too_old(able, "1.0")
+    if first:
+        way = f"pin a build for CUDA {first} or later whose wheel lists {_shown(able)} or an older minor of it"
+    else:
+        way = "pin a build whose wheel lists it: torch 2.7.1 is the newest of the public index for 6.x, 2.10.0 for 7.0"
     return found(
         "no-kernel-image",
         "host.compute-capability",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from envsmith.checks.host_libcuda import Mapped, mapped
-from envsmith.checks.host_subject import Fitting, Numbers, found, listed, numbers, release_of, same
+from envsmith.checks.host_subject import Fitting, Numbers, capability_of, found, listed, numbers, release_of, same
 from envsmith.checks.host_tables import cuda_major, cuda_of, floors, is_data_centre, libraries_for, library_of_branch
-from envsmith.hostfacts import HostFacts
+from envsmith.hostfacts import DeviceRun, HostFacts
 from envsmith.report import Finding, Severity
 from envsmith.rules.tables import capability, compat_libraries, torch_builds
 
@@ -48,7 +48,7 @@ class Library:
 
 def runs_natively(driver: Numbers, major: int) -> bool:
     """Whether a libcuda of a driver's version runs programs of a CUDA major by itself."""
-    return numbers(floors()[major]) <= driver
+    return numbers(floors()[major])[: len(driver)] <= driver  # of a branch alone every release counts
 
 
 def bridges(library: Library, branch: int, *, data_centre: bool | None, major: int) -> tuple[Answer, str]:
@@ -75,6 +75,8 @@ def bridges(library: Library, branch: int, *, data_centre: bool | None, major: i
 def check_driver(fit: Fitting) -> Iterator[Finding]:
     """Hold the driver against the CUDA release of the locked torch; a vendor's own build is not judged by tables."""
     cuda = cuda_of(fit.situation)
+    if cuda is not None and fit.facts.driver is None:
+        yield from _by_library(fit, cuda)
     if cuda is None or not fit.facts.driver:
         return
     major, torch = capability(cuda)[0], fit.situation.version("torch")
@@ -92,6 +94,42 @@ def check_driver(fit: Fitting) -> Iterator[Finding]:
         yield from _older_minor(fit, cuda)
         return
     yield from _below(fit, cuda, major, kernel)
+
+
+def _by_library(fit: Fitting, cuda: str) -> Iterator[Finding]:
+    """Nobody recorded the driver: the library that a process maps bounds what runs, whatever is behind it.
+
+    Torch refuses where `cuDriverGetVersion` answers an older major than its own: "found version 11040".
+    """
+    here, major = mapped(fit), capability(cuda)[0]
+    if fit.mends_driver or (fit.changes_library_path and (here is None or here.path != fit.facts.libcuda)):
+        return
+    if any(row.kind == "compat" for row in fit.facts.driver_folder):
+        return  # which may bridge the gap: that depends on the driver
+    if fit.situation.host.cuda_compat and not has_looked(fit.facts):
+        return
+    version = numbers(here.version) if here and here.version else ()
+    answer = numbers(fit.facts.cuda_driver_version or "")[:2]
+    if version and major in floors():
+        is_old = not runs_natively(version, major)
+    else:
+        is_old = len(answer) == 2 and 0 < answer[0] < major
+    if not is_old:
+        return
+    family = cuda_major(version) if version else answer[0]
+    of = f"CUDA {fit.facts.cuda_driver_version}" if answer else f"CUDA {family}" if family else "an older CUDA"
+    what = f"the libcuda that a new process maps is {here.version}, of {of}" if version and here else f"it is of {of}"
+    like = f"pin a torch that is built for CUDA {family}, or " if family and family < major else ""
+    yield found(
+        "driver-too-old",
+        "host.libcuda" if version else "host.cuda-driver-version",
+        f"torch {fit.situation.version('torch')} is built for CUDA {cuda}, and of the driver only its library is "
+        f"known: {what}, which runs no programs of CUDA {major}",
+        expected=f"driver >={floors()[major]}" if major in floors() else f"CUDA {major}",
+        actual=here.version if version and here else fit.facts.cuda_driver_version,
+        hint=f"{like}bring a compat library of CUDA {major} where driver and device allow one; "
+        f"another build for CUDA {major} does not help",
+    )
 
 
 def _is_of_older_major(fit: Fitting, major: int) -> bool:
@@ -282,16 +320,30 @@ def check_runs(fit: Fitting) -> Iterator[Finding]:
     for run in fit.failures(cuda_of(fit.situation)):
         through = f" through `{run.libcuda}`" if run.libcuda else ""
         using = f"CUDA {release_of(run)}" if release_of(run) else f"torch {run.torch}"
+        # A capture multiplies in bfloat16 whatever the job's format is; older devices need not be able to.
+        sees_no_code = "kernel image" in (run.error or "")
+        is_asked = sees_no_code or fit.situation.job.dtype not in (None, "auto") or not _is_without_bfloat16(fit, run)
         yield found(
             "device-run-failed",
             "host.run",
             f"a {run.dtype} product with {using} on driver {run.driver}{through} failed on the machine: "
             f"{run.error or 'nobody recorded the error'}"
             + ("; that follows from what `cuInit` answered" if follows else ""),
-            severity=Severity.NOTE if follows else Severity.ERROR,
+            severity=Severity.NOTE if follows else Severity.ERROR if is_asked else Severity.WARNING,
             actual=run.error,
-            hint="what was tried on the machine counts: mend that error first, then take a new snapshot",
+            hint="what was tried on the machine counts: mend that error first, then take a new snapshot"
+            if is_asked
+            else "bfloat16 needs compute capability 8.0: name the job's format as `dtype`, such as `float16`, and put "
+            "a product in it into the snapshot",
         )
+
+
+def _is_without_bfloat16(fit: Fitting, run: DeviceRun) -> bool:
+    """Whether the device of a run is known to be below 8.0."""
+    able = [
+        capability_of(device) for device in fit.facts.accelerator if run.device is None or run.device == device.name
+    ]
+    return bool(able) and all(one is not None and one < (8, 0) for one in able)
 
 
 #: What tables object to and a run on the machine settles.
@@ -301,8 +353,11 @@ TABLES = ("driver-too-old", "driver-not-in-tables", "cuda-compat-unsupported", "
 def overruled(fit: Fitting, finding: Finding) -> Finding:
     """The finding itself, or a note where a run on the machine says otherwise."""
     cuda = cuda_of(fit.situation)
-    run = fit.proof(cuda) if finding.kind in TABLES else None
     refuted = fit.facts.cuinit not in (0, None)
+    run = fit.proof(cuda) if finding.kind in TABLES else None
+    if finding.kind == "libcuda-wrong-compat" and not refuted:  # expected by number alone
+        proof = fit.proof(cuda)
+        run = proof if proof and proof.libcuda == finding.subject else None
     if run is None or (refuted and finding.kind in TABLES[2:]):
         return finding
     device, through = run.device or "the device", f" through `{run.libcuda}`" if run.libcuda else ""

@@ -83,11 +83,13 @@ def _truncate(fit: Fitting, row: FileSystem, folder: str, subject: str) -> Itera
     """Growing a file beforehand, as safetensors 0.8 does, is what FUSE backends refuse."""
     version, lock = fit.situation.version("safetensors"), fit.situation.lock
     is_absent = lock is not None and version is None and not fit.situation.has("safetensors")
-    preallocates = not is_absent and (version is None or version >= PREALLOCATES)
+    # A release candidate does as its release.
+    preallocates = not is_absent and (version is None or Version(version.base_version) >= PREALLOCATES)
     refuses = row.truncate not in (None, "ok")
-    if row.kind not in ("fuse", "network") and not refuses:
+    is_fuse = row.kind == "fuse" or row.type.startswith("fuse.")
+    if not is_fuse and row.kind != "network" and not refuses:
         return
-    error = preallocates and (refuses or (row.kind == "fuse" and row.truncate is None))
+    error = preallocates and (refuses or (is_fuse and row.truncate is None))
     named = f"safetensors {version}" if version else "safetensors 0.8 or newer"
     if refuses and preallocates:
         why = f"{named} grows a file to its size before it writes (ftruncate), which failed there: {row.truncate}"

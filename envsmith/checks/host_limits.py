@@ -15,6 +15,8 @@ FILES_AT_LEAST, FILES_A_CPU = 65_536, 4
 FILES_WILL_DO, FILES_A_CPU_WILL_DO = 8_192, 1_024
 #: A policy: NCCL takes 33 MB a channel and peer, data loaders and engines add theirs (facts/symptoms.md D47).
 SHM_A_DEVICE = 1 << 30
+#: The part of that which must be free: a few pages are always taken.
+SHM_FREE = 0.9
 #: 231 wheels of 5.09 GB became an env of 9.92 GB (docs/performance.md).
 UNPACKED = 1.9
 
@@ -68,13 +70,13 @@ def _shared_memory(fit: Fitting) -> Iterator[Finding]:
         yield found(
             "dev-shm-too-small",
             "host.shm-bytes",
-            f"/dev/shm has {_binary(size)}, and {_binary(needed)} are wanted for {place}: NCCL and data loaders share "
-            "memory through it and fail when they start",
+            f"/dev/shm has {_less(size, needed)}, and {_binary(needed)} are wanted for {place}: NCCL and data loaders "
+            "share memory through it and fail when they start",
             expected=_binary(needed),
-            actual=_binary(size),
+            actual=_less(size, needed),
             hint="start the container with a larger one: `--shm-size`, `--ipc=host`, or an emptyDir of medium Memory",
         )
-    elif free is not None and free < needed:
+    elif free is not None and free < needed * SHM_FREE:
         yield found(
             "dev-shm-too-small",
             "host.shm-free-bytes",
@@ -96,7 +98,7 @@ def _toolchain(fit: Fitting) -> Iterator[Finding]:
     if not users:
         return
     who = " and ".join(users)
-    if fit.facts.compiler == "":
+    if fit.facts.compiler == "" and not fit.situation.env.launch.set.get("CC"):  # a CC of the shell was tried
         yield found(
             "runtime-toolchain-missing",
             "host.compiler",
@@ -149,6 +151,11 @@ def _disk(fit: Fitting) -> Iterator[Finding]:
                 actual=_binary(free),
                 hint="set ENVSMITH_ROOT and ENVSMITH_HOME to folders with room, or make some with `envsmith store gc`",
             )
+
+
+def _less(count: int, needed: int) -> str:
+    """Bytes as people write them, unless that would read as what they fall short of."""
+    return _binary(count) if _binary(count) != _binary(needed) else f"{count:,} bytes"
 
 
 def _binary(count: int) -> str:

@@ -10,20 +10,28 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from posixpath import normpath
 
 from packaging.version import InvalidVersion, Version
 
-from envsmith.checks.host_subject import LIBRARY_PATH, Fitting, found, listed
+from envsmith.checks.host_subject import LIBRARY_PATH, Fitting, found, listed, numbers
 from envsmith.checks.host_tables import cuda_of
 from envsmith.hostfacts import LoaderLibrary
 from envsmith.native import family
 from envsmith.report import Finding, Severity
 from envsmith.rules.tables import capability
 
-#: A toolkit's folder by its name: `/usr/local/cuda-12.1/lib64`, `/apps/cuda/11.8/lib64`, `/opt/CUDA/12.4.1/lib`.
+#: A toolkit's folder by its name: `/usr/local/cuda-12.1/lib64`, `/apps/cuda/11.8/lib64`, `/opt/CUDA/12.4.1/lib`,
+#: `/usr/local/cuda-12/lib64`, `/sw/cuda12.1/lib64`.
 _TOOLKIT = re.compile(
-    r"/cuda(?:toolkit)?(?:[-_/]v?(?P<version>[0-9]+\.[0-9]+)[0-9.]*)?(?:/targets/[^/]+)?/lib(?:64)?\Z", re.IGNORECASE
+    r"/cuda(?:toolkit)?(?:[-_/]?v?(?P<version>[0-9]+(?:\.[0-9]+)?)[0-9.]*)?(?:/targets/[^/]+)?/lib(?:64)?\Z",
+    re.IGNORECASE,
 )
+#: The release of a toolkit anywhere in a path: `/usr/local/cuda-12.1/extras/CUPTI/lib64`.
+_RELEASE = re.compile(r"/cuda(?:toolkit)?[-_/]?v?(?P<version>[0-9]+(?:\.[0-9]+)?)", re.IGNORECASE)
+#: Words beside `nccl` that make a folder one of plugins or tests, which hold no libnccl.so: `aws-ofi-nccl`,
+#: `nccl_rdma_sharp_plugin`, `nccl-tests`.
+_NOT_THE_LIBRARY = frozenset({"ofi", "plugin", "plugins", "tests", "rdma", "sharp", "net", "tuner"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,11 +100,19 @@ def check_loader(fit: Fitting) -> Iterator[Finding]:
     if any("{env}" in element for element in elements[:1]):  # the env's own folders are first
         return
     taken: set[str] = set()
-    for folder in dict.fromkeys(element for element in elements if element):
-        rows = [row for row in fit.facts.library if str(PurePosixPath(row.path).parent) == folder]
+    for folder in dict.fromkeys(normpath(element) for element in elements if element):
+        if _is_of_env(fit, folder):
+            continue
+        rows = [row for row in fit.facts.library if normpath(str(PurePosixPath(row.path).parent)) == folder]
         hits = _seen(rows, ours) if rows else _guessed(fit, folder, ours)
         yield from _of_folder(fit, folder, [hit for hit in hits if hit.library.stem not in taken])
         taken |= {hit.library.stem for hit in hits}
+
+
+def _is_of_env(fit: Fitting, folder: str) -> bool:
+    """Whether a folder is the built env's own, as `launch` and people name it."""
+    lock = fit.situation.lock
+    return lock is not None and "/site-packages/" in folder and f"/{lock.stack}-{fit.situation.name}/" in folder
 
 
 def _ours(fit: Fitting) -> dict[str, tuple[str, int | None]]:
@@ -139,22 +155,47 @@ def _seen(rows: list[LoaderLibrary], ours: dict[str, tuple[str, int | None]]) ->
 def _guessed(fit: Fitting, folder: str, ours: dict[str, tuple[str, int | None]]) -> list[_Hit]:
     """What a folder that nobody looked into holds, by its name: a toolkit's libraries, or one library."""
     hits = []
-    named = [word for part in PurePosixPath(folder).parts for word in re.split(r"[-_.0-9]+", part.lower())]
     toolkit, cuda = _TOOLKIT.search(folder), cuda_of(fit.situation)
+    alone = any(_named(folder, one.stem.removeprefix("lib").lower()) is not None for one in LIBRARIES)
+    if toolkit and not toolkit["version"] and alone:
+        toolkit = None  # `/apps/cudnn/v8.0.3/cuda/lib64`, as NVIDIA packs cuDNN alone
     for library in LIBRARIES:
         if library.stem not in ours:
             continue
         said, _ = ours[library.stem]
-        if library.stem.removeprefix("lib").lower() in named:
-            hits.append(_Hit(library=library, path=folder, ours=said, certain=True))
-        elif toolkit and library.in_toolkit:
-            version = toolkit["version"]
-            older = version is not None and cuda is not None and capability(version) < capability(cuda)
-            is_of_family = version is not None and cuda is not None and capability(version)[0] == capability(cuda)[0]
-            if version is None or cuda is None or is_of_family:
-                known = version is not None and (cuda is None or older)
-                hits.append(_Hit(library=library, path=folder, ours=said, certain=known))
+        named = _named(folder, library.stem.removeprefix("lib").lower())
+        if named is not None and not library.in_toolkit:
+            hits.append(_Hit(library=library, path=folder, ours=said, certain=not _is_as_new(named, said)))
+        elif library.in_toolkit and (toolkit or named is not None):
+            release = toolkit or _RELEASE.search(folder)
+            version = numbers(release["version"])[:2] if release and release["version"] else None
+            wanted = capability(cuda) if cuda else None
+            if library.stem == "libnvJitLink" and min(version or (12,), wanted or (12,)) < (12,):
+                continue  # it came with CUDA 12
+            if version is None or wanted is None or version[0] == wanted[0]:
+                older = version is not None and len(version) == 2 and (wanted is None or version < wanted)
+                hits.append(_Hit(library=library, path=folder, ours=said, certain=older))
     return hits
+
+
+def _named(folder: str, name: str) -> str | None:
+    """What follows the name of a library in a path that has it as a word, where its version may stand."""
+    parts = PurePosixPath(folder).parts
+    for at, part in enumerate(parts):
+        words = re.split(r"[-_.0-9]+", part.lower())
+        if name in words and _NOT_THE_LIBRARY.isdisjoint(words):
+            return "/".join((part[part.lower().index(name) + len(name) :], *parts[at + 1 : at + 2]))
+    return None
+
+
+def _is_as_new(named: str, said: str) -> bool:
+    """Whether a path gives the library a version of the shipped one's major that is not older than it."""
+    there = re.match(r"[-_/]*v?([0-9]+(?:\.[0-9]+)+)", named, re.IGNORECASE)
+    here = numbers(said.rpartition(" ")[2]) if said.startswith("nvidia-") else ()
+    if there is None or not here:
+        return False
+    version = numbers(there[1])
+    return version[0] == here[0] and version >= here[: len(version)]
 
 
 def _of_folder(fit: Fitting, folder: str, hits: list[_Hit]) -> Iterator[Finding]:

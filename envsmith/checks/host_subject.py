@@ -16,6 +16,8 @@ from envsmith.rules.situation import Situation, nvidia_driver
 FAMILY: Final = "host"
 LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
 Numbers = tuple[int, ...]
+#: Other names of architectures, as containers, Windows and macOS write them.
+_ARCHITECTURES: Final = {"amd64": "x86_64", "x86-64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +44,19 @@ class Fitting:
     """Folder of the store, likewise."""
 
     @property
+    def arch(self) -> str | None:
+        """The architecture as `uname -m` names it, whatever whoever wrote the snapshot calls it."""
+        said = (self.facts.arch or "").strip().lower()
+        return _ARCHITECTURES.get(said, said) or None
+
+    @property
+    def glibc(self) -> str | None:
+        """The release of glibc, as `2.31`, of whatever words it stands in; None for another C library."""
+        said = self.facts.glibc or ""
+        release = re.search(r"(?<![0-9.])2\.[0-9]+", said)
+        return release[0] if release and "musl" not in said.lower() else None
+
+    @property
     def driver(self) -> str | None:
         """The NVIDIA kernel driver; None where there is none, where it is unknown, and for other vendors."""
         return nvidia_driver(self.facts)
@@ -60,6 +75,12 @@ class Fitting:
     def needs_torch(self) -> bool:
         """Whether the env has torch."""
         return self.situation.has("torch")
+
+    @property
+    def needs_no_libcuda(self) -> bool:
+        """Whether torch is of a build that is known to use no libcuda: for the CPU, ROCm or XPU."""
+        version = self.situation.version("torch")
+        return version is not None and (version.local or "").startswith(("cpu", "rocm", "xpu"))
 
     @property
     def mends_driver(self) -> bool:

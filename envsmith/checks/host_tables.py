@@ -25,7 +25,8 @@ def floors() -> Mapping[int, str]:
 
 def cuda_major(driver: Numbers) -> int | None:
     """The newest CUDA major whose programs a libcuda of this version runs by itself; None for one before CUDA 11."""
-    return max((major for major, floor in floors().items() if numbers(floor) <= driver), default=None)
+    known = [major for major, floor in floors().items() if driver and numbers(floor)[: len(driver)] <= driver]
+    return max(known, default=None)
 
 
 def library_of_branch(branch: int) -> tuple[str, Compat] | None:
@@ -52,6 +53,12 @@ def is_data_centre(device: Accelerator) -> bool | None:
         if re.search(row["name"], device.name, re.IGNORECASE):
             return bool(row["data-centre"])
     return None
+
+
+def is_of_nvidia(device: Accelerator) -> bool:
+    """Whether the name of a device says that it is NVIDIA's."""
+    named = re.search(r"nvidia|quadro|\bgrid\b|\bRTX\b", device.name, re.IGNORECASE)
+    return bool(named) or any(re.search(row["name"], device.name, re.IGNORECASE) for row in table("devices")["line"])
 
 
 def cuda_too_old(device: Capability, cuda: str) -> str | None:

@@ -10,6 +10,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from envsmith.checks.host_subject import Fitting, found, listed, numbers
+from envsmith.checks.host_tables import cuda_of
 from envsmith.lock import Wheel
 from envsmith.native import newest
 from envsmith.report import Finding, Severity
@@ -23,7 +24,7 @@ _LEGACY = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"
 
 def check_wheels(fit: Fitting) -> Iterator[Finding]:
     """Hold architecture, kernel and glibc against the recipe's class, the tags of wheels and what their files need."""
-    arch, wanted = fit.facts.arch, fit.situation.host.arch
+    arch, wanted = fit.arch, fit.situation.host.arch
     if arch and arch != wanted:
         yield found(
             "host-arch-differs",
@@ -56,7 +57,7 @@ def _kernel(fit: Fitting) -> Iterator[Finding]:
 def _driver_class(fit: Fitting) -> Iterator[Finding]:
     said = fit.situation.host.driver
     if said and fit.driver and not SpecifierSet(said).contains(Version(fit.driver)):
-        proved = any(run.ok for run in fit.facts.run)
+        proved = fit.proof(cuda_of(fit.situation)) is not None
         yield found(
             "driver-outside-class",
             "host.driver",
@@ -69,10 +70,9 @@ def _driver_class(fit: Fitting) -> Iterator[Finding]:
 
 
 def _glibc(fit: Fitting) -> Iterator[Finding]:
-    here = re.match(r"[0-9]+\.[0-9]+", fit.facts.glibc or "")
-    if here is None:
+    lock, glibc = fit.situation.lock, fit.glibc
+    if glibc is None:
         return
-    lock, glibc = fit.situation.lock, here[0]
     if lock is None:
         if numbers(fit.situation.host.glibc) > numbers(glibc):
             yield _below_class(fit, glibc, Severity.ERROR)

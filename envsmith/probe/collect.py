@@ -852,7 +852,8 @@ SMI_NO_DRIVER = 9
 SMI_FIELDS = ("name,memory.total,driver_version,compute_cap", "name,memory.total,driver_version")
 #: Lines by the names that nvidia-smi gives. NVIDIA supports forward compatibility on data-centre devices and on some
 #: RTX cards of the professional line, never on GeForce; of the rest we say nothing. Source: NVIDIA CUDA Compatibility,
-#: and NVIDIA's list of CUDA devices, "NVIDIA Data Center Products" (both read 2026-11-30). The A800 40GB Active is a workstation's card.
+#: and NVIDIA's list of CUDA devices, "NVIDIA Data Center Products" (both read 2026-11-30). The A800 40GB
+#: Active is a card for workstations.
 DATA_CENTRE = re.compile(
     r"(?:NVIDIA )?(?:Tesla |(?:GRID )?(?:GH200|GB[23]00|B[123]00|H[128]00|H20|A100X?|A800(?! 40GB Active)|A2|A10[GM]?|"
     r"A16|A30X?|A40|L2|L4|L20|L40[SG]?|V100S?|P100|P40|P4|P6|T4G?|K[1248]0M?|M4|M6|M10|M40|M60|PG[0-9]{3})"
@@ -1836,9 +1837,10 @@ def collect(options, environ, cwd, root="/"):
     if planned:
         plan(host, planned)
         notes.append("set by hand: " + ", ".join(sorted(planned)))
+    note = "; ".join(cut(one_line(note)) for note in notes)
     answer["snapshot"] = {
         "schema": SCHEMA, "origin": "captured", "taken": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "tool": options.tool or "collect.py %d" % SCHEMA, "note": "; ".join(cut(one_line(note)) for note in notes) or None,
+        "tool": options.tool or "collect.py %d" % SCHEMA, "note": note or None,
     }
     return answer
 

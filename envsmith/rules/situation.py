@@ -16,7 +16,7 @@ from envsmith.lock import Lock
 from envsmith.recipe import Env, Host, Job
 from envsmith.report import Finding, Severity
 from envsmith.rules.scan import SourceFacts
-from envsmith.rules.tables import Capability, TorchBuild, capability, torch_builds
+from envsmith.rules.tables import Capability, TorchBuild, capability, torch_builds, torch_releases
 from envsmith.target import Target, applies
 
 FAMILY = "rules"
@@ -103,8 +103,8 @@ class Situation:
         version = self.version("torch")
         if version is None or is_vendor_build(version):
             return None
-        build = torch_builds().get(version.base_version)
-        other = re.fullmatch(r"cu(\d+)(\d)", version.local or "")
+        build = torch_builds().get(f"{version.major}.{version.minor}.{version.micro}")
+        other = re.match(r"cu(\d+)(\d)(?:\.|\Z)", version.local or "")
         if build and other and build.cuda != f"{other[1]}.{other[2]}":
             build = None
         return version, build
@@ -115,8 +115,11 @@ class Situation:
         if torch is None:
             return None
         version, build = torch
-        local = re.fullmatch(r"cu(\d+)(\d)", version.local or "")
-        return f"{local[1]}.{local[2]}" if local else build.cuda if build else None
+        local = re.match(r"cu(\d+)(\d)(?:\.|\Z)", version.local or "")
+        if local or build:
+            return f"{local[1]}.{local[2]}" if local else build.cuda if build else None
+        is_public = not version.local and self.host.arch == "x86_64"
+        return torch_releases().get(version.base_version) if is_public else None
 
     def is_this_verl(self) -> bool:
         """Whether the env runs the commit of VERL that the facts are about."""
@@ -133,8 +136,18 @@ class Situation:
 
 
 def nvidia_driver(facts: HostFacts) -> str | None:
-    """The kernel driver of a machine when it is numbered as NVIDIA numbers; other vendors' numbers say nothing here."""
-    return facts.driver if facts.driver and re.fullmatch(r"[0-9]{3}(\.[0-9]{1,3}){1,2}", facts.driver) else None
+    """The kernel driver of a machine when it is numbered as NVIDIA numbers; other vendors' numbers say nothing here.
+
+    People write down the branch alone, `470`. Where a library of that branch is known to be there, its number is the
+    driver's: the two come together.
+    """
+    said = (facts.driver or "").strip()
+    if not re.fullmatch(r"[0-9]{3}(\.[0-9]{1,3}){0,2}", said):
+        return None
+    own = [facts.libcuda_version, *(row.version for row in facts.driver_folder if row.kind in ("driver", "other"))]
+    if "." not in said:
+        return next((one for one in own if one and re.fullmatch(rf"{said}(\.[0-9]{{1,3}}){{1,2}}", one)), said)
+    return said
 
 
 def is_exact(specifier: Specifier) -> bool:

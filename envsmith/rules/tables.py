@@ -75,6 +75,12 @@ def torch_builds() -> Mapping[str, TorchBuild]:
 
 
 @cache
+def torch_releases() -> Mapping[str, str]:
+    """The CUDA release of torch releases whose wheel nobody opened, by their metadata."""
+    return {row["torch"]: row["cuda"] for row in table("torch-builds")["release"]}
+
+
+@cache
 def driver_floors() -> Mapping[int, Version]:
     """The oldest kernel driver for programs of a CUDA major."""
     return {row["cuda-major"]: Version(row["floor"]) for row in table("torch-builds")["driver"]}

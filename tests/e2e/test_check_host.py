@@ -121,6 +121,18 @@ def test_another_driver_by_hand_takes_what_was_seen_through_the_old_one_with_it(
     assert "cuinit" not in facts and "libcuda" not in facts
 
 
+def test_a_planned_driver_is_not_held_against_the_libraries_of_this_machine(built: Project) -> None:
+    for driver in ("470.57.02", "580.65.06"):
+        plan = {"ENVSMITH_HOST_DRIVER": driver, "ENVSMITH_HOST_ACCELERATOR": "8xNVIDIA A100-SXM4-80GB:8.0:80"}
+        planned = built.run("check", "demo", "--host", "local", env=plan)
+        facts = planned.json["data"]["host"]["facts"]
+        assert facts["driver"] == driver and "libcuda" not in facts and facts["driver-folder"] == []
+        assert not {kind for kind in planned.kinds if "libcuda" in kind}
+    plan |= {"ENVSMITH_HOST_LIBCUDA": "/c/libcuda.so.575.57.08", "ENVSMITH_HOST_LIBCUDA_VERSION": "575.57.08"}
+    planned = built.run("check", "demo", "--host", "local", env=plan)
+    assert (planned.code, "host/libcuda-wrong-compat" in planned.kinds) == (3, True)
+
+
 def test_variables_that_the_recipe_requires_are_looked_for_by_name(built: Project) -> None:
     built.edit("[env.app.launch]\n", '[env.app.launch]\nrequire = ["MAKER_HOME"]\n')
     missing = built.run("check", "demo", "--host", "local", env={"MAKER_HOME": "\0"})

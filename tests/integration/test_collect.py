@@ -694,7 +694,7 @@ def test_a_folder_of_the_loader_that_does_not_answer_is_given_up(
     def waits(real: Callable[[str], Any]) -> Callable[[str], Any]:
         def call(path: str) -> Any:
             if str(path).startswith(str(tmp_path / "dead")):
-                release.wait()
+                release.wait(10.0)
             return real(path)
 
         return call

@@ -121,6 +121,8 @@ def run(**more: Any) -> Any:
     ("driver", "torch", "fine"),
     [
         ("470.86", "2.3.1+cu121", False),
+        ("470.86", "2.3.1", False),
+        ("470.86", "2.0.1", True),
         ("520.61.05", "2.10.0", False),
         ("525.53", "2.10.0", False),  # a beta before the patch level that NVIDIA names
         ("525.60.13", "2.10.0", True),
@@ -139,6 +141,59 @@ def test_the_driver_is_held_against_the_family_of_torch(driver: str, torch: str,
     assert errors(findings) == (set() if fine else {"driver-too-old"})
 
 
+@pytest.mark.parametrize(
+    ("driver", "torch", "fine"),
+    [
+        ("470", "2.3.1+cu121", False), ("525", "2.3.1+cu121", True), ("450", "2.6.0+cu118", True),
+        ("570", "2.11.0", False), ("580", "2.11.0", True), ("580 ", "2.11.0", True), ("418", "2.6.0+cu118", False),
+    ],
+)  # fmt: skip
+def test_a_branch_alone_is_judged_as_its_newest_release(driver: str, torch: str, fine: bool) -> None:
+    blind = facts(driver, libcuda=None, libcuda_version=None, cuinit=None, driver_folder=[])
+    found = said(blind, lock=versions(torch=torch))
+    assert errors(found) == (set() if fine else {"driver-too-old"})
+    assert "driver-not-in-tables" not in {one.kind for one in found}
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 3060"])
+def test_a_library_of_the_recorded_branch_is_no_compat_library(name: str) -> None:
+    row = folder(version="580.105.08", kind="other")
+    machine = facts("580", libcuda_version="580.105.08", accelerator=[device(name, "8.6")], driver_folder=[row])
+    for cuinit in (0, None):
+        assert said(machine.model_copy(update={"cuinit": cuinit})) == ()
+    older = facts("580", libcuda="/c/libcuda.so.575.57.08", libcuda_version="575.57.08", cuinit=None, driver_folder=[])
+    assert errors(said(older)) == {"libcuda-wrong-compat"}
+
+
+@pytest.mark.parametrize(
+    ("known", "torch", "fine"),
+    [
+        ({"cuda-driver-version": "11.4"}, "2.3.1+cu121", False),  # "found version 11040"
+        ({"cuda-driver-version": "12.8"}, "2.11.0", False),  # "found version 12080"
+        ({"cuda-driver-version": "12.2"}, "2.10.0", True),
+        ({"cuda-driver-version": "13.0"}, "2.10.0", True),
+        ({"cuda-driver-version": "11.4"}, "2.6.0+cu118", True),
+        ({"cuda-driver-version": "0.0"}, "2.10.0", True),
+        ({"libcuda": "/l/libcuda.so.470.86", "libcuda-version": "470.86"}, "2.3.1+cu121", False),
+        ({"libcuda": "/l/libcuda.so.570.86.10"}, "2.11.0", False),
+        ({"libcuda": "/l/libcuda.so.535.129.03"}, "2.10.0", True),
+        ({"libcuda": "/l/libcuda.so.470.86"}, "2.9.0+ppu1", True),
+        ({"libcuda": "/l/libcuda.so.470.86", "driver": ""}, "2.10.0", True),  # no device: nothing to run on
+    ],
+)
+def test_where_only_the_library_is_known_it_bounds_what_runs(known: dict[str, str], torch: str, fine: bool) -> None:
+    found = said(HostFacts.model_validate(known), lock=versions(torch=torch))
+    assert errors(found) == (set() if fine else {"driver-too-old"})
+
+
+def test_a_compat_library_leaves_open_what_an_unknown_driver_runs() -> None:
+    blind = HostFacts.model_validate({"cuda-driver-version": "11.4"})
+    assert errors(said(blind)) == {"driver-too-old"}
+    assert errors(said(blind, host='driver = ">=470"\ncuda-compat = "12.8"')) == set()
+    there = HostFacts.model_validate({"cuda-driver-version": "11.4", "driver-folder": [COMPAT]})
+    assert errors(said(there)) == set()
+
+
 def test_majors_before_those_of_the_table_run_on_every_newer_driver() -> None:
     v100 = [device("Tesla V100-SXM2-32GB", "7.0")]
     assert said(facts("535.129.03", accelerator=v100), lock=versions({"torch": "1.7.1+cu101"})) == ()
@@ -150,9 +205,15 @@ def test_majors_before_those_of_the_table_run_on_every_newer_driver() -> None:
         ({"torch": "2.9.0", "nvidia-cuda-runtime-cu12": "12.8.90"}, "12.8"),
         ({"torch": "2.12.0", "nvidia-cuda-runtime": "13.0.96"}, "13.0"),
         ({"torch": "2.12.0", "cuda-toolkit": "13.0.2"}, "13.0"),
-        ({"torch": "2.4.1", "nvidia-cudnn-cu12": "9.1.0"}, "12.0"),
+        ({"torch": "2.4.1", "nvidia-cudnn-cu12": "9.1.0"}, "12.1"),  # by the metadata of the release
+        ({"torch": "2.3.1"}, "12.1"),
+        ({"torch": "2.12.0"}, "13.0"),
+        ({"torch": "2.99.0", "nvidia-cudnn-cu12": "9.1.0"}, "12.0"),
+        ({"torch": "2.3.1+cpu"}, None),
         ({"torch": "2.10.0", "nvidia-cuda-runtime-cu12": "12.6.77"}, "12.8"),  # what the wheel holds was read
         ({"torch": "2.9.0+vendor1", "nvidia-cuda-runtime-cu12": "12.8.90"}, None),
+        ({"torch": "2.10"}, "12.8"),
+        ({"torch": "2.5.1+cu121.with.pypi.cudnn"}, "12.1"),
         ({"numpy": "2.0"}, None),
     ],
 )
@@ -292,6 +353,37 @@ def test_a_failed_run_is_an_error_that_quotes_it_and_a_later_success_ends_it() -
     assert "no kernel image" in finding.message
     assert "device-run-failed" not in errors(said(facts("470.82.01", run=[failed, run()])))
     assert "device-run-failed" not in errors(said(facts("535.129.03", run=[failed])))
+
+
+def test_a_capture_in_bfloat16_on_an_older_device_is_no_error_of_a_job_without_a_format() -> None:
+    failed = run(ok=False, driver="580.105.08", device="Tesla V100-SXM2-32GB", error="CUBLAS_STATUS_NOT_SUPPORTED")
+    v100 = facts(accelerator=[device("Tesla V100-SXM2-32GB", "7.0")], run=[failed])
+    assert the(said(v100), "device-run-failed").severity is Severity.WARNING
+    assert errors(said(v100, '[env.a.job]\ndtype = "float16"')) == set()
+    assert errors(said(v100, '[env.a.job]\ndtype = "bfloat16"')) == {"device-run-failed"}
+    a100 = facts(run=[run(ok=False, driver="580.105.08", error="sick")])
+    assert errors(said(a100)) == {"device-run-failed"}
+
+
+def test_only_a_run_of_this_driver_and_release_excuses_a_driver_outside_the_class() -> None:
+    for other in ({"driver": "535.129.03"}, {"cuda": "12.6"}, {"ok": False}):
+        machine = facts("570.86.10", run=[run(**{"driver": "570.86.10", **other})])
+        assert "driver-outside-class" in errors(said(machine, host='driver = ">=575"'))
+    proved = facts("570.86.10", run=[run(driver="570.86.10")])
+    assert the(said(proved, host='driver = ">=575"'), "driver-outside-class").severity is Severity.WARNING
+
+
+def test_the_way_out_of_missing_code_fits_the_device() -> None:
+    for able, torch, cuda in (
+        ("9.0", "1.12.1+cu113", "11.8"),
+        ("8.0", "1.6.0+cu102", "11.0"),
+        ("12.0", "2.6.0", "12.8"),
+    ):
+        machine = facts(accelerator=[device("Some device", able)])
+        hint = the(said(machine, lock=versions({"torch": torch})), "no-kernel-image").hint or ""
+        assert f"CUDA {cuda} or later" in hint and "2.7.1" not in hint
+    v100 = facts(accelerator=[device("Tesla V100-SXM2-32GB", "7.0")])
+    assert "2.10.0 for 7.0" in (the(said(v100, lock=versions({"torch": "2.11.0"})), "no-kernel-image").hint or "")
 
 
 def test_a_run_through_a_compat_library_does_not_count_when_the_launch_table_keeps_it_away() -> None:
@@ -523,10 +615,118 @@ def test_a_driver_without_libcuda() -> None:
     ],
 )
 def test_triton_needs_a_library_without_a_version(rows: list[Any], body: str, severity: Severity | None) -> None:
-    found = [one for one in said(facts(driver_folder=rows), body) if one.kind == "libcuda-unversioned-missing"]
+    lock = versions(torch="2.9.1", triton="3.5.1")
+    found = [
+        one for one in said(facts(driver_folder=rows), body, lock=lock) if one.kind == "libcuda-unversioned-missing"
+    ]
     assert [one.severity for one in found] == ([severity] if severity else [])
     without = said(facts(driver_folder=rows), body, lock=versions(triton=None))
     assert "libcuda-unversioned-missing" not in {one.kind for one in without}
+
+
+@pytest.mark.parametrize("torch", ["2.10.0+cpu", "2.10.0+rocm6.4", "2.10.0+xpu"])
+def test_an_env_that_maps_no_libcuda_does_not_meet_a_wrong_one(torch: str) -> None:
+    machine = with_libcuda("/c/libcuda.so.575.57.08", "575.57.08", cuinit=803)
+    assert errors(said(machine)) == {"libcuda-wrong-compat"}
+    assert said(machine, lock=versions({"torch": torch})) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "fine"),
+    [
+        ("Ascend910B3", True), ("AMD Instinct MI300X", True), ("PPU-ZW810", True), ("NVIDIA A100-SXM4-80GB", False),
+        ("Tesla T4", False), ("Quadro RTX 6000", False), ("A100-SXM4-40GB", False),
+    ],
+)  # fmt: skip
+def test_devices_of_other_vendors_need_no_libcuda(name: str, fine: bool) -> None:
+    machine = HostFacts.model_validate({"accelerator": [device(name, None)], "libcuda": ""})
+    assert errors(said(machine, lock=versions(torch="2.9.0+vendor1"))) == (set() if fine else {"libcuda-missing"})
+
+
+def test_a_stub_that_the_launch_table_takes_out_of_the_way_is_no_error() -> None:
+    rows = [folder("/u/stubs", kind="stubs", **{"found-by": "LD_LIBRARY_PATH"}), folder(version="580.105.08")]
+    stub = with_libcuda(
+        "/u/stubs/libcuda.so",
+        None,
+        "580.105.08",
+        cuinit=34,
+        driver_folder=rows,
+        environ={"LD_LIBRARY_PATH": "/u/stubs"},
+    )
+    assert errors(said(stub)) == {"libcuda-stub"}
+    assert errors(said(stub, '[env.a.launch]\nunset = ["LD_LIBRARY_PATH"]')) == set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [(34, "libcuda-stub"), (803, "libcuda-wrong-compat"), (804, "libcuda-compat-unsupported-hw")],
+)
+def test_an_answer_names_the_fault_of_a_library_that_nobody_recorded(answer: int, kind: str) -> None:
+    machine = HostFacts.model_validate({"cuinit": answer, "driver": "580.105.08"})
+    finding = the(said(machine), kind)
+    assert finding.severity is Severity.ERROR and str(answer) in finding.message
+    assert "libcuda-init-failed" not in {one.kind for one in said(machine)}
+
+
+BLIND: Mapping[str, Any] = {"libcuda": None, "libcuda_version": None, "cuinit": None}
+
+
+def test_a_compat_folder_behind_a_link_is_known_by_how_it_was_found() -> None:
+    compat = folder("/usr/local/cuda-12.9/compat", "575.57.08", "compat", **{"found-by": "LD_LIBRARY_PATH"})
+    environ = {"LD_LIBRARY_PATH": "/usr/local/cuda/compat"}
+    machine = facts(**BLIND, driver_folder=[compat, folder(version="580.105.08")], environ=environ)
+    assert errors(said(machine)) == {"libcuda-wrong-compat"}
+
+
+def test_an_older_library_beside_the_drivers_own_is_a_warning_until_somebody_tries() -> None:
+    rows = [folder("/usr/local/cuda-12.9/compat", "575.57.08", "compat"), folder(version="580.105.08")]
+    (one,) = said(facts(**BLIND, driver_folder=rows))
+    assert (one.kind, one.severity) == ("libcuda-wrong-compat", Severity.WARNING)
+    assert said(facts(driver_folder=rows)) == ()  # it was tried
+
+
+@pytest.mark.parametrize(
+    ("release", "driver", "name", "kinds"),
+    [
+        ("12.9", "580.105.08", "NVIDIA H100 80GB HBM3", {"libcuda-wrong-compat"}),
+        ("12.9", "575.57.08", "NVIDIA H100 80GB HBM3", set()),
+        ("12.9", "535.129.03", "NVIDIA H100 80GB HBM3", set()),
+        ("12.8", "525.125.06", "NVIDIA H100 80GB HBM3", {"cuda-compat-unsupported"}),
+        ("12.9", "535.129.03", "NVIDIA GeForce RTX 3060", {"libcuda-compat-unsupported-hw"}),
+        ("99.9", "535.129.03", "NVIDIA GeForce RTX 3060", set()),
+    ],
+)
+def test_the_folder_of_a_compat_library_tells_its_branch(release: str, driver: str, name: str, kinds: set[str]) -> None:
+    machine = with_libcuda(
+        f"/usr/local/cuda-{release}/compat/libcuda.so.1", None, driver, accelerator=[device(name, "9.0")],
+        driver_folder=[],
+    )  # fmt: skip
+    assert errors(said(machine)) == kinds
+
+
+def test_a_run_through_an_older_library_beats_what_its_number_lets_expect() -> None:
+    old = "/c/libcuda.so.575.57.08"
+    proof = run(driver="580.159.04", libcuda=old)
+    machine = with_libcuda(old, "575.57.08", run=[proof])
+    assert errors(said(machine)) == set() and the(said(machine), "table-overruled")
+    assert errors(said(with_libcuda(old, "575.57.08", run=[run(driver="580.159.04", libcuda="/d/libcuda.so.1")])))
+    assert errors(said(with_libcuda(old, "575.57.08", cuinit=803, run=[proof]))) == {"libcuda-wrong-compat"}
+
+
+@pytest.mark.parametrize(
+    "lock", [{"torch": "2.9.0+ppu2.0.0.oe", "triton": "3.5.0"}, {"torch": "2.9.1", "triton": "3.5.1+ppu2"}]
+)
+def test_what_a_vendors_triton_links_nobody_knows(lock: dict[str, str]) -> None:
+    machine = facts("1.5.3-5239a4", driver_folder=[folder(unversioned=False)])
+    assert errors(said(machine, lock=versions(lock))) == set()
+
+
+@pytest.mark.parametrize(
+    ("triton", "severity"), [("3.1.0", Severity.ERROR), ("3.5.1", Severity.ERROR), ("3.6.0", Severity.WARNING)]
+)
+def test_triton_from_3_6_on_links_the_library_by_its_full_name(triton: str, severity: Severity) -> None:
+    machine = facts(driver_folder=[folder(unversioned=False, version="580.105.08")])
+    assert the(said(machine, lock=versions(triton=triton)), "libcuda-unversioned-missing").severity is severity
 
 
 # --- devices ---
@@ -624,6 +824,27 @@ def test_tags_are_held_against_the_machine() -> None:
     assert errors(said(facts(glibc="2.28"), lock=lock)) == set()
 
 
+@pytest.mark.parametrize(
+    "words", ["2.17", "2.17-326.el7_9", "glibc 2.17", "ldd (GNU libc) 2.17", "GLIBC_2.17", "v2.17", "2.17.0"]
+)
+def test_a_release_of_glibc_in_other_words(words: str) -> None:
+    lock = lock_of(wheel("torch", "2.10.0", "torch-2.10.0-cp311-cp311-manylinux_2_28_x86_64.whl"))
+    assert the(said(facts(glibc=words), lock=lock), "manylinux-mismatch").actual == "2.17"
+    assert errors(said(facts(glibc=words.replace("2.17", "2.28")), lock=lock)) == set()
+
+
+@pytest.mark.parametrize("words", ["musl 1.2.4", "unknown", ""])
+def test_a_glibc_that_cannot_be_read_is_said_to_be_missing(words: str) -> None:
+    (note,) = judge_host([fit(facts(glibc=words))])
+    assert (note.kind, "glibc" in note.message) == ("facts-missing", True)
+
+
+@pytest.mark.parametrize("name", ["amd64", "AMD64", "x86_64", "X86_64", "x64"])
+def test_architectures_go_by_many_names(name: str) -> None:
+    assert said(facts(arch=name)) == ()
+    assert errors(said(facts(arch="arm64"))) == {"host-arch-differs"}
+
+
 def test_many_wheels_are_counted() -> None:
     tag = "cp311-cp311-manylinux_2_28_x86_64"
     lock = lock_of(*(wheel(f"p{n}", "1", f"p{n}-1-{tag}.whl") for n in range(14)))
@@ -710,6 +931,54 @@ def test_libraries_before_those_of_the_wheels(value: str, libraries: list[str], 
     assert errors(said(path(value, *libraries))) == kinds
 
 
+@pytest.mark.parametrize(
+    ("folder", "severity"),
+    [
+        ("/opt/aws-ofi-nccl/lib", None),  # plugins of NCCL: no libnccl.so
+        ("/opt/amazon/ofi-nccl/lib", None),
+        ("/opt/hpcx/nccl_rdma_sharp_plugin/lib", None),
+        ("/opt/nccl-tests/build", None),
+        ("/opt/nvidia/hpc_sdk/Linux_x86_64/23.3/comm_libs/nccl/lib", Severity.ERROR),
+        ("/opt/nccl_2.10.3-1+cuda11.0_x86_64/lib", Severity.ERROR),
+        ("/opt/nccl-2.27.5/lib", Severity.WARNING),  # the very version of the wheel
+        ("/opt/nccl_2.28.3-1+cuda12.9_x86_64/lib", Severity.WARNING),  # newer
+        ("/apps/cudnn/9.10/lib", Severity.WARNING),
+        ("/apps/cudnn/9.1.0/lib", Severity.ERROR),
+        ("/apps/cudnn/v8.9.7/lib64", Severity.ERROR),
+        ("/opt/CUDNN/lib64", Severity.ERROR),
+        ("/usr/local/cuda/extras/CUPTI/lib64", Severity.WARNING),  # of unknown release
+        ("/usr/local/cuda-12.8/extras/CUPTI/lib64", Severity.WARNING),  # of torch's own release
+        ("/usr/local/cuda-12.1/extras/CUPTI/lib64", Severity.ERROR),
+        ("/usr/local/cuda-13.0/extras/CUPTI/lib64", None),  # libcupti.so.13 goes by another name
+        ("/usr/local/cuda-12/lib64", Severity.WARNING),
+        ("/usr/local/cuda-11/lib64", None),
+        ("/sw/cuda12.1/lib64", Severity.ERROR),
+        ("/usr//local/cuda-12.1//lib64/.", Severity.ERROR),
+    ],
+)  # fmt: skip
+def test_what_the_name_of_a_folder_tells_of_its_libraries(folder: str, severity: Severity | None) -> None:
+    lock = versions(nvidia_cuda_cupti_cu12="12.8.90")
+    assert [one.severity for one in said(path(folder), lock=lock)] == ([severity] if severity else [])
+
+
+def test_a_folder_of_cudnn_alone_is_no_toolkit() -> None:
+    for torch in ("1.12.1+cu113", "2.10.0"):
+        found = said(path("/public/apps/cudnn/v8.0.3.33-cuda.11.0/cuda/lib64"), lock=versions({"torch": torch}))
+        assert [one.kind for one in found] == ["duplicate-native-lib-cudnn"]
+
+
+def test_a_toolkit_of_cuda_11_has_no_nvjitlink() -> None:
+    found = said(path("/usr/local/cuda-11.0/lib64"), lock=versions({"torch": "1.12.1+cu113"}))
+    assert [one.kind for one in found] == ["duplicate-native-lib-cublas"]
+    assert "nvJitLink" not in found[0].message
+
+
+def test_the_folders_of_the_env_itself_shadow_nothing() -> None:
+    own = "/envs/t-a/current/lib/python3.11/site-packages/nvidia/cudnn/lib"
+    assert said(path(own)) == ()
+    assert errors(said(path(own.replace("t-a", "t-b")))) == {"duplicate-native-lib-cudnn"}
+
+
 @pytest.mark.parametrize("body", [
     '[env.a.launch]\nunset = ["LD_LIBRARY_PATH"]',
     '[env.a.launch.set]\nLD_LIBRARY_PATH = "/opt/x"',
@@ -760,6 +1029,18 @@ def test_open_files_for_ray(soft: int, hard: int, cpus: int, severity: Severity 
     assert all(word in (one.hint or "") for one in found)
 
 
+def test_one_limit_that_several_envs_meet_is_said_once() -> None:
+    low = facts(open_files=20_000, open_files_max=20_000, cpus=64, compiler="", accelerator=[device(count=1)])
+    ranks = '[[env.a.smoke]]\nrung = "collective"\nranks = 8'
+    few = "devices = 8"
+    both = [fit(low, host=few), fit(low, ranks, host=few, lock=versions(ray="2.56.1", deepspeed="0.18.4"))]
+    found = judge_host(both)
+    assert [one.kind for one in found].count("fd-limit") == 1
+    assert errors(found) == {"fd-limit", "devices-too-few", "runtime-toolchain-missing"}
+    assert {one.kind for one in found if one.severity is Severity.WARNING} == set()
+    assert "Triton and DeepSpeed" in the(found, "runtime-toolchain-missing").message
+
+
 def test_open_files_without_ray_are_a_warning() -> None:
     found = said(facts(open_files=20_000, open_files_max=20_000, cpus=16))
     assert [(one.kind, one.severity) for one in found] == [("fd-limit", Severity.WARNING)]
@@ -781,6 +1062,12 @@ def test_shared_memory_for_each_device(count: int, mib: int, host: str, fine: bo
     assert all("full" not in f"{one.message} {one.hint}".lower() for one in found)
 
 
+def test_shared_memory_at_the_very_edge() -> None:
+    assert said(facts(shm_bytes=8 << 30, shm_free_bytes=(8 << 30) - 4096)) == ()  # a page is always taken
+    (short,) = said(facts(shm_bytes=(8 << 30) - 4096))
+    assert "8,589,930,496 bytes, and 8 GiB are wanted" in short.message
+
+
 def test_shared_memory_that_is_taken_is_a_warning() -> None:
     (found,) = said(facts(shm_free_bytes=60 << 20))
     assert (found.kind, found.severity) == ("dev-shm-too-small", Severity.WARNING)
@@ -792,6 +1079,7 @@ def test_a_compiler_and_headers_for_what_compiles_at_run_time() -> None:
     assert errors(said(facts(compiler=""), lock=versions(triton=None, deepspeed="0.18.4"))) == {
         "runtime-toolchain-missing"
     }
+    assert errors(said(facts(compiler=""), '[env.a.launch.set]\nCC = "/opt/gcc/bin/gcc"')) == set()  # as the hint says
     bare = BasePython(executable="/usr/bin/python3", version="3.11.2", headers=False)
     assert "Python.h" in the(said(facts(), python=bare), "runtime-toolchain-missing").message
     other = BasePython(executable="/usr/bin/python3", version="3.12.3", headers=False)
@@ -878,6 +1166,21 @@ def test_checkpoints_on_mounts(row: dict[str, str], safetensors: str, severity: 
     found = said(machine, body, lock=versions(safetensors=safetensors))
     assert [(one.kind, one.severity) for one in found] == ([("fuse-checkpoint-write", severity)] if severity else [])
     assert all("sha256" in (one.hint or "") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("row", "folder", "safetensors"),
+    [
+        ({"path": "/mnt/ckpt/", "type": "fuse.hdfs", "kind": "fuse"}, "/mnt/ckpt/run1", "0.8.0"),
+        ({"path": "/mnt/ckpt", "type": "fuse.hdfs", "kind": "fuse"}, "/local/../mnt//ckpt/run1", "0.8.0"),
+        ({"path": "/mnt/ckpt", "type": "fuse.s3fs", "kind": "network"}, "/mnt/ckpt/run1", "0.8.0"),
+        ({"path": "/mnt/ckpt", "type": "fuse.hdfs", "kind": "fuse"}, "/mnt/ckpt/run1", "0.8.0rc1"),
+    ],
+)
+def test_checkpoints_on_a_mount_in_other_words(row: dict[str, str], folder: str, safetensors: str) -> None:
+    machine = facts(file_system=[row, {"path": "/", "kind": "local", "type": "ext4"}])
+    found = said(machine, f'[env.a.job]\ncheckpoint-dir = "{folder}"', lock=versions(safetensors=safetensors))
+    assert errors(found) == {"fuse-checkpoint-write"}
 
 
 def test_without_a_lock_safetensors_may_be_of_any_release() -> None:
