@@ -99,7 +99,7 @@ def _disk(
     if "interpreter" in depth.families:
         yield from look_at_interpreter(subject, depth, environ, examination)
     if "base" in depth.families and judges_base(subject):
-        yield from look_at_base(subject, depth, progress, environ)
+        yield from look_at_base(subject, depth, examination, progress, environ)
 
 
 def _report(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from envsmith.basepackages import PackageState
 from envsmith.checks.base import check_base, check_base_python
 from envsmith.commands.basing import judge_base, open_base
-from envsmith.commands.depth import Depth
+from envsmith.commands.depth import Depth, Examination
 from envsmith.commands.records import keep_beside
 from envsmith.commands.subject import Subject
 from envsmith.errors import HostError
@@ -27,7 +27,11 @@ def judges_base(subject: Subject) -> bool:
 
 
 def look_at_base(
-    subject: Subject, depth: Depth, progress: Progress | None, environ: Mapping[str, str]
+    subject: Subject,
+    depth: Depth,
+    examination: Examination,
+    progress: Progress | None,
+    environ: Mapping[str, str],
 ) -> Iterator[Finding]:
     """Run the family `base`.
 
@@ -46,6 +50,8 @@ def look_at_base(
         if renewed.rows != known.rows:
             keep_beside(index, renewed.to_json())
         yield from judged
+        proved = sum(one.protected for one in subject.lock.base)
+        examination.figures["base"] = f"{proved} of {len(subject.lock.base)} packages that the lock builds on"
         return
     assert subject.foreign is not None
     wanted = {one.name for one in subject.lock.base if one.protected}

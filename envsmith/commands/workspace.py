@@ -99,7 +99,8 @@ def _stack_path(name: str) -> Path:
                 Problem(code="unknown-stack", message="there is no such recipe", where=name, hint=_known(name))
             )
         return path
-    for folder in _stack_folders():
+    own, shipped = _stack_folders()
+    for folder in (own, Path.cwd(), shipped):  # a recipe given by its path is named like this in hints
         path = user_path(f"{folder}/{name}.toml")
         if path.is_file():
             return path.absolute()
@@ -113,7 +114,7 @@ def _stack_path(name: str) -> Path:
     )
 
 
-def _stack_folders() -> tuple[Path, ...]:
+def _stack_folders() -> tuple[Path, Path]:
     return (Path.cwd() / "stacks", shipped_content() / "stacks")
 
 

@@ -511,16 +511,17 @@ SHOWN_ENDS = ("_ALLOC_CONF", "_SDK", "_HOME", "_HOME_PATH", "_PATH")
 _WORDS = r"(?:token(?!iz|s\b)|key(?!error)|passw|passphrase|secret|credential|auth|cookie|jwt)"
 SECRET_NAME = re.compile(r"token|" + _WORDS + r"|(?:^|_)(?:pass|pw|pwd)\Z", re.I)
 #: What gives a value away: a user in a URL or before a host, a name of a secret with a value behind it (in a query, in
-#: JSON, as an option, as a variable or a header), tokens that are known by their beginning, and private keys.
+#: JSON, as an option, as a variable or a header), tokens that are known by their beginning, and private keys. Every
+#: repetition has a bound, so that a long value costs no time.
 SECRET_VALUE = re.compile(
-    r"://[^/\s]*@|://[^/\s@:]+:(?![0-9]+(?:/|\s|\Z))[^\s@]*@"
-    r"|(?:(?<=[\s,;'\"=])|\A)[^\s/:@,;'\"=]*:(?!/)[^\s@,;'\"]+@(?!sha256:)[\w.\[-]"
-    r"|[?&;#][^=&\s]*(?:sig|" + _WORDS + r")[^=&\s]*="
-    r"|(?:" + _WORDS + r"[\w-]*|\b(?:\w*_)?(?:pass|pw|pwd))(?:\\*['\"]\s*:|\s*=|\s*:\s)\s*\S"
-    r"|--?[\w-]*(?:" + _WORDS + r"[\w-]*|\bpass|\bpw|\bpwd)[=\s]+\S"
-    r"|\bbearer\s+\S"
-    r"|(?<![A-Za-z0-9])(?:(?:hf|gh[opsur]|github_pat|glpat|xox[abeoprs]|npm|dckr_pat|pypi)[_-][\w-]{16,}|sk-[\w-]{16,}"
-    r"|nvapi-[\w-]{8,}|AIza[\w-]{16,}|A[KS]IA[0-9A-Z]{12,}|eyJ[\w-]{10,}\.)"
+    r"://[^/\s]{0,300}@|://[^/\s@:]{1,100}:(?![0-9]+(?:/|\s|\Z))[^\s@]{0,300}@"
+    r"|(?:(?<=[\s,;'\"=])|\A)[^\s/:@,;'\"=]{0,100}:(?!/)[^\s@,;'\"]{1,300}@(?!sha256:)[\w.\[-]"
+    r"|[?&;#][^=&\s]{0,60}(?:sig|" + _WORDS + r")[^=&\s]{0,60}="
+    r"|(?:" + _WORDS + r"[\w-]{0,60}|(?:\b|_)(?:pass|pw|pwd))(?:\\{0,9}['\"]\s{0,9}:|\s{0,9}=|\s{0,9}:\s)\s{0,9}\S"
+    r"|--?[\w-]{0,60}(?:" + _WORDS + r"[\w-]{0,60}|\bpass|\bpw|\bpwd)(?:=|\s)\s{0,9}\S"
+    r"|\bbearer\s{1,9}\S"
+    r"|(?<![A-Za-z0-9])(?:(?:hf|gh[opsur]|github_pat|glpat|xox[abeoprs]|npm|dckr_pat|pypi)[_-][\w-]{16}|sk-[\w-]{16}"
+    r"|nvapi-[\w-]{8}|AIza[\w-]{16}|A[KS]IA[0-9A-Z]{12}|eyJ[\w-]{10,300}\.)"
     r"|PRIVATE KEY", re.I
 )
 

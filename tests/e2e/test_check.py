@@ -129,3 +129,10 @@ def test_a_configuration_is_for_one_env(project: Project) -> None:
     assert (said.code, said.codes) == (2, ["usage"])
     assert "app, other" in said.json["errors"][0]["hint"]
     assert project.run("check", "demo", "--env", "nothing").codes == ["unknown-env"]
+
+
+def test_a_recipe_in_the_current_folder_has_its_name_too(project: Project) -> None:
+    """Hints name it like this, whatever path it was given by."""
+    (project.folder / "mine.toml").write_text(project.recipe.read_text().replace('name = "demo"', 'name = "mine"'))
+    assert project.run("check", "mine").codes == project.run("check", "mine.toml").codes
+    assert project.run("check", "mine").kinds == {"lock/lock-missing"} | project.run("check", "mine.toml").kinds

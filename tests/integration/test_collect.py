@@ -779,6 +779,7 @@ def test_a_secret_in_any_form_takes_its_variable_away(name: str, value: str) -> 
         ("VLLM_ARGS", "--tokenizer /data/m --max-num-batched-tokens 8192"), ("RAY_ADDRESS", "10.0.0.1:6379"),
         ("HF_ENDPOINT", "https://mirror:8080/hf?page=2"), ("NCCL_SOCKET_IFNAME", "=eth0"), ("CC", "gcc -O2"),
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:128"), ("XDG_PASSES", "3"),
+        *(("XDG_DATA", part * 8000) for part in ("-key", "keykey", "a_", "://a", "?sig", "a:b", "--key-", "eyJa")),
         ("CONDA_PREFIX", "/opt/conda"), ("OMP_PLACES", "{0:4},{4:4}"), ("SLURM_NODELIST", "gpu[01-04]"),
     ],
 )  # fmt: skip
