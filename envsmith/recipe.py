@@ -125,7 +125,7 @@ PathText = Annotated[str, AfterValidator(_no_nul)]
 VariableText = Annotated[PathText, BeforeValidator(_text_value)]
 Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a sha256: 64 lower-case hexadecimal digits")]
 Commit = Annotated[str, _pattern(r"[0-9a-f]{40}", "a full commit id: 40 hexadecimal digits (a short one can move)")]
-TwoNumbers = Annotated[str, _pattern(r"\d+\.\d+", "a version such as `2.31`")]
+TwoNumbers = Annotated[str, _pattern(r"[0-9]+\.[0-9]+", "a version such as `2.31`")]
 
 
 class _Table(BaseModel):
@@ -295,7 +295,7 @@ class Smoke(_Table):
 class Env(_Table):
     """`[env.X]`: one isolated Python environment."""
 
-    python: Annotated[str, _pattern(r"3\.(0|[1-9]\d*)(\.(0|[1-9]\d*))?", "a Python version such as `3.11`")]
+    python: Annotated[str, _pattern(r"3\.(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))?", "a Python version such as `3.11`")]
     requires: tuple[RequirementText, ...] = ()
     no_deps: tuple[PackageName, ...] = ()
     override: tuple[RequirementText, ...] = ()

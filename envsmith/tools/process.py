@@ -27,6 +27,8 @@ KEPT_VARIABLES = (
 #: How programs say that a disk or a quota is used up.
 NO_ROOM = ("No space left on device", "Disk quota exceeded")
 
+#: How long the pipes of a killed program are waited for.
+_PIPES_S = 5.0
 _listeners: list[Callable[[Completed], None]] = []
 
 
@@ -107,7 +109,7 @@ def run(
         out, err = child.communicate(stdin, timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
         _kill_group(child)
-        out, err = child.communicate()
+        err = _last_words(child)
         said = err.decode(errors="replace").strip().splitlines()[-1:]
         raise StepError(
             Problem(
@@ -146,6 +148,16 @@ def replace_process(argv: Sequence[str | Path], *, env: Mapping[str, str]) -> No
         raise StepError(
             Problem(code="program-missing", message=f"`{args[0]}` cannot be started: {error.strerror}", where=args[0])
         ) from error
+
+
+def _last_words(child: subprocess.Popen[bytes]) -> bytes:
+    """What a killed program said on stderr; a daemon that it left behind may hold the pipes for ever."""
+    try:
+        return child.communicate(timeout=_PIPES_S)[1]
+    except subprocess.TimeoutExpired as error:
+        for pipe in filter(None, (child.stdin, child.stdout, child.stderr)):
+            pipe.close()
+        return error.stderr or b""
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from envsmith.tools.process import without_frames
+from envsmith.errors import StepError
+from envsmith.tools.process import run, without_frames
 
 CHAINED = """
 def inner():
@@ -51,3 +55,14 @@ def test_an_indented_traceback_goes_too_and_other_words_stay() -> None:
     text = f"[stderr]\n{frames}  ModuleNotFoundError: torch\nhint: no"
     assert without_frames(text) == "[stderr]\n  ModuleNotFoundError: torch\nhint: no"
     assert without_frames("nothing to cut\n  here") == "nothing to cut\n  here"
+
+
+def test_a_daemon_that_a_killed_program_left_behind_is_not_waited_for(tmp_path: Path) -> None:
+    """It has a session of its own, and holds the pipes."""
+    script = f"setsid sleep 30 & echo $! > {tmp_path}/pid; echo last words >&2; sleep 30"
+    with pytest.raises(StepError) as error:
+        run(("sh", "-c", script), env={"PATH": os.environ["PATH"]}, timeout_s=0.5)
+    assert [problem.code for problem in error.value.problems] == ["program-timeout"]
+    pid = int((tmp_path / "pid").read_text())
+    os.kill(pid, 0)  # it is still there
+    os.kill(pid, signal.SIGKILL)
