@@ -157,6 +157,7 @@ def _last_words(child: subprocess.Popen[bytes]) -> bytes:
     except subprocess.TimeoutExpired as error:
         for pipe in filter(None, (child.stdin, child.stdout, child.stderr)):
             pipe.close()
+        child.wait()
         return error.stderr or b""
 
 
