@@ -91,6 +91,11 @@ class Site:
     customize: tuple[Customize, ...]
     finders: tuple[Finder, ...]
 
+    def hooks(self) -> dict[str, str]:
+        """The sha256 of every file that runs at start, by its path."""
+        found = {customize.path: customize.sha256 for customize in self.customize}
+        return found | {pth.path: pth.sha256 for pth in self.pth}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Module:

@@ -122,16 +122,12 @@ def _error(kind: str, subject: str, message: str, expected: str | None, actual: 
     )
 
 
-def check_base_python(
-    built: Base, hooks: Mapping[str, str], now: Base | None, there: Mapping[str, str]
-) -> Iterator[Finding]:
+def check_base_python(built: Base, hooks: Mapping[str, str], now: Base, there: Mapping[str, str]) -> Iterator[Finding]:
     """Hold the base's interpreter against that of the build: what it searches, and which hooks it still runs.
 
-    `now` is None where it is not there or does not start; `hooks` and `there` are hooks by path, of the build and of
-    now. A hook that is new or has another content is found by the family `hooks`.
+    `hooks` and `there` are hooks by path, of the build and of now. A hook that is new or has another content is found
+    by the family `hooks`.
     """
-    if now is None:
-        return
     if now.site != built.site or now.beside != built.beside:
         yield _error(
             "base-path-differs",

@@ -85,7 +85,7 @@ def open_base(python: str, minor: str, environ: Mapping[str, str]) -> BaseAt:
             )
         )
     facts = _ask(path, environ)
-    return BaseAt(base=_base(python, facts), interpreter=interpreter, hooks=_hooks(facts))
+    return BaseAt(base=_base(python, facts), interpreter=interpreter, hooks=facts.site.hooks())
 
 
 def _ask(path: Path, environ: Mapping[str, str]) -> Facts:
@@ -100,11 +100,6 @@ def _base(python: str, facts: Facts) -> Base:
     known = {*facts.python.stdlib, *site}
     beside = dict.fromkeys(entry.real for entry in facts.path if entry.exists and entry.real not in known)
     return Base(python=python, site=site, beside=tuple(beside))
-
-
-def _hooks(facts: Facts) -> dict[str, str]:
-    found = {customize.path: customize.sha256 for customize in facts.site.customize}
-    return found | {pth.path: pth.sha256 for pth in facts.site.pth}
 
 
 def site_folders(base: Base) -> tuple[str, ...]:

@@ -251,6 +251,4 @@ def needs_probe(depth: Depth) -> bool:
 
 def base_hooks(python: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Hooks of an interpreter itself, seen without the user's settings: they were there before the env."""
-    facts = probe(python, Request(context="base"), env=scrubbed(environ), flags=("-B", "-I"))
-    found = {customize.path: customize.sha256 for customize in facts.site.customize}
-    return found | {pth.path: pth.sha256 for pth in facts.site.pth}
+    return probe(python, Request(context="base"), env=scrubbed(environ), flags=("-B", "-I")).site.hooks()
