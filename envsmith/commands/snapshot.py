@@ -191,27 +191,17 @@ def planned(snapshot: Snapshot, environ: Mapping[str, str]) -> Snapshot:
     if not any(name.startswith("ENVSMITH_HOST_") for name in environ):
         return snapshot
     with tempfile.TemporaryDirectory(prefix="envsmith-snapshot-") as scratch:
-        answer = Path(scratch) / "facts.json"
-        done = run((sys.executable, "-I", "-S", "-B", PAYLOAD, "overrides", answer), env=environ, timeout_s=60)
+        seen, answer = Path(scratch) / "seen.json", Path(scratch) / "planned.json"
+        seen.write_text(snapshot.host.model_dump_json(by_alias=True, exclude_none=True), encoding="utf-8")
+        done = run((sys.executable, "-I", "-S", "-B", PAYLOAD, "plan", seen, answer), env=environ, timeout_s=60)
         if done.returncode != 0 or not answer.is_file():
             raise _failure(done)
         said = json.loads(answer.read_text(encoding="utf-8"))
-    facts = snapshot.host.model_dump(mode="json", by_alias=True)
-    dropped = {name for cause in FOLLOWS if cause in said for name in FOLLOWS[cause]}
-    kept = {name: value for name, value in facts.items() if name not in dropped}
-    host = HostFacts.model_validate({**kept, **{name: value for name, value in said.items() if value is not None}})
-    gone = {name.replace("-", "_"): None for name, value in said.items() if value is None and name != "accelerator"}
-    note = "; ".join(filter(None, (snapshot.snapshot.note, f"{BY_HAND} {', '.join(sorted(said))}")))
+    note = "; ".join(filter(None, (snapshot.snapshot.note, f"set by hand: {', '.join(said['set'])}")))
     about = snapshot.snapshot.model_copy(update={"note": note})
-    return snapshot.model_copy(update={"host": host.model_copy(update=gone), "snapshot": about})
-
-
-#: As in the payload: what was seen through a driver or a device says nothing of another one.
-FOLLOWS = {
-    "driver": ("libcuda", "libcuda-version", "cuinit", "cuda-driver-version", "driver-folder", "run"),
-    "accelerator": ("accelerator", "link", "run"),
-}
-BY_HAND = "set by hand:"
+    return snapshot.model_copy(
+        update={"host": HostFacts.model_validate_json(json.dumps(said["host"])), "snapshot": about}
+    )
 
 
 def _given() -> dict[str, object]:

@@ -1190,6 +1190,8 @@ FACTS = {
     "container": "text", "scheduler": "text", "driver": "text", "libcuda": "text", "libcuda-version": "text",
     "cuinit": "whole", "cuda-driver-version": "release",
 }
+#: Facts of the accelerators that may be set without naming one.
+OF_ACCELERATORS = {"devices": "count", "compute-capability": "release"}
 FORMS = {"count": "a whole number, 0 or more", "limit": "a whole number, or -1 for no limit",
          "number": "a number, or -1 for no limit", "whole": "a whole number",
          "release": "numbers with dots, such as 2.31", "text": "one line without control characters"}
@@ -1210,11 +1212,11 @@ def overrides(environ):
                 raise ValueError("it must be " + FORMS["text"])
             if key == "accelerator":
                 facts[key] = [accelerator_of(one.strip()) for one in value.split(",")] if value else None
-            elif key not in FACTS:
+            elif key not in FACTS and key not in OF_ACCELERATORS:
                 raise ValueError("there is no such fact; facts are ACCELERATOR, " + ", ".join(
-                    sorted(key.upper().replace("-", "_") for key in FACTS)))
+                    sorted(key.upper().replace("-", "_") for key in list(FACTS) + list(OF_ACCELERATORS))))
             else:
-                facts[key] = fact_of(FACTS[key], value) if value else None
+                facts[key] = fact_of(FACTS.get(key) or OF_ACCELERATORS[key], value) if value else None
         except ValueError as error:
             wrong.append("%s=%s: %s" % (name, one_line(environ[name]), error))
     if wrong:
@@ -1226,21 +1228,45 @@ def overrides(environ):
 FOLLOWS = {
     "driver": ("libcuda", "libcuda-version", "cuinit", "cuda-driver-version", "driver-folder", "run"),
     "accelerator": ("link", "run"),
+    "devices": ("link",),
+    "compute-capability": ("run",),
 }
 
 
 def plan(host, planned):
-    """Lay facts that were set by hand over those that were seen, and leave out what was seen through others."""
+    """Lay facts that were set by hand over those that were seen, and leave out what was seen through others.
+
+    `devices` and `compute-capability` are facts of accelerators: they change those that are there, or stand for one
+    that nobody named.
+    """
     for cause, facts in FOLLOWS.items():
         if cause in planned:
             for fact in facts:
                 host.pop(fact, None)
-    host.update(planned)
+    host.update((key, value) for key, value in planned.items() if key not in OF_ACCELERATORS)
+    rows = host.get("accelerator") or []
+    if planned.get("devices") == 0:
+        rows = []
+    elif planned.get("devices") is not None or planned.get("compute-capability") is not None:
+        rows = rows or [{"name": "not named", "count": 1}]
+    if planned.get("devices"):
+        rows = [dict(rows[0], count=planned["devices"])]
+    if "compute-capability" in planned:
+        rows = [dict(row, **{"compute-capability": planned["compute-capability"]}) for row in rows]
+    host["accelerator"] = [dict((key, value) for key, value in row.items() if value is not None) for row in rows]
 
 
-def say_overrides(answer):
-    """Write what ENVSMITH_HOST_* says as JSON, for a snapshot that was taken before."""
-    put_text(answer, json.dumps(overrides(dict(os.environ))))
+def say_planned(seen, answer):
+    """Lay what ENVSMITH_HOST_* says over the facts of a snapshot that was taken before, both as JSON.
+
+    The answer holds the facts and the names of those that were set.
+    """
+    with io.open(seen, encoding="utf-8") as stream:
+        host = json.load(stream)
+    planned = overrides(dict(os.environ))
+    plan(host, planned)
+    facts = dict((key, value) for key, value in host.items() if value is not None)
+    put_text(answer, json.dumps({"host": facts, "set": sorted(planned)}))
 
 
 def fact_of(form, value):
@@ -1925,11 +1951,11 @@ def main(argv):
         hidden[argv[1]](argv[2])
         return 0
     closed = restored()
-    asked = argv[1:2] == ["overrides"]
+    asked = argv[1:2] == ["plan"]
     options = None if asked else words_of(argv[1:])
     try:
         if asked:
-            say_overrides(argv[2])
+            say_planned(*argv[2:4])
             return 0
         if options.output is not None:
             require_file(options.output)

@@ -168,3 +168,14 @@ def test_libraries_in_the_store_say_which_glibc_they_need(native: Project, tmp_p
     assert "host/glibc-too-old" in elsewhere.kinds
     unknown = native.run(*words, env={"ENVSMITH_HOME": str(tmp_path / "no-store")})
     assert "host/glibc-too-old" not in unknown.kinds
+
+
+def test_devices_and_capability_are_set_by_hand_as_facts_of_the_accelerators(built: Project) -> None:
+    one = '[[host.accelerator]]\nname = "NVIDIA A100-SXM4-80GB"\ncount = 1\ncompute-capability = "8.0"\n'
+    env = {"ENVSMITH_HOST_DEVICES": "8", "ENVSMITH_HOST_COMPUTE_CAPABILITY": "7.0"}
+    (device,) = check(built, HEALTHY + one, env=env).json["data"]["host"]["facts"]["accelerator"]
+    assert device == {"name": "NVIDIA A100-SXM4-80GB", "count": 8, "compute-capability": "7.0"}
+    (device,) = check(built, HEALTHY, env=env).json["data"]["host"]["facts"]["accelerator"]
+    assert (device["count"], device["compute-capability"]) == (8, "7.0")
+    facts = check(built, HEALTHY + one, env={"ENVSMITH_HOST_DEVICES": "0"}).json["data"]["host"]["facts"]
+    assert facts["accelerator"] == []
