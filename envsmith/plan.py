@@ -58,7 +58,7 @@ class CompareBase:
     def describe(self) -> str:
         """One line for people."""
         packages = _counted(self.count, "protected package", "protected packages")
-        return f"compare {packages} of {self.python} with the lock, file by file"
+        return f"compare {self.python} with the lock, {packages} file by file"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

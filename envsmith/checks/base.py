@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from envsmith.basepackages import PackageState
 from envsmith.lock import LockedBase
@@ -16,15 +17,22 @@ HINT = "the base belongs to its vendor: start from a fresh image, or take a new 
 
 
 def check_base(locked: Iterable[LockedBase], found: Mapping[str, Sequence[PackageState]]) -> Iterator[Finding]:
-    """Hold every protected package of the lock against the base, file by file.
+    """Hold the packages of the base that the lock rests on against it, file by file.
 
     Proves version and content of each file that the snapshot's RECORD named, whatever was done to the RECORD since.
-    What the vendor had altered before the snapshot is right as it was then. Files that belong to no package are not
-    looked at, nor are packages that the recipe does not protect. `found` maps canonical names to what is installed.
+    What the vendor had altered before the snapshot is right as it was then. A changed file of a package that is not
+    protected is a warning; another version of one is a matter of the family `conflicts`. Files that belong to no
+    package are not looked at, nor are packages that the lock does not rest on. `found` maps canonical names to what is
+    installed.
     """
     for package in locked:
+        states = found.get(package.name, ())
         if package.protected:
-            yield from _judge(package, found.get(package.name, ()))
+            yield from _judge(package, states)
+        elif package.files is not None and states and states[0].version == package.version:
+            for finding in _judge_state(package, states[0]):
+                if finding.severity is Severity.ERROR:
+                    yield replace(finding, severity=Severity.WARNING)
 
 
 def _judge(package: LockedBase, states: Sequence[PackageState]) -> Iterator[Finding]:

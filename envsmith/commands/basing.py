@@ -124,13 +124,18 @@ def base_entries(distributions: Iterable[Recorded]) -> tuple[Entry, ...]:
 def judge_base(
     lock: Lock, base: Base, index: StatIndex | None = None, progress: Progress | None = None
 ) -> tuple[tuple[Finding, ...], StatIndex]:
-    """Hold the protected packages of a base against the lock, and say what the index of its files is now."""
-    wanted = {one.name for one in lock.base if one.protected}
+    """Hold the packages that a lock rests on against the base, and say what the index of their files is now."""
+    wanted = proved_packages(lock)
     states, renewed = indexed_states(ROOT, site_folders(base), wanted, index or StatIndex(), progress)
     found: dict[str, list[PackageState]] = defaultdict(list)
     for state in states:
         found[state.name].append(state)
     return tuple(check_base(lock.base, found)), renewed
+
+
+def proved_packages(lock: Lock) -> set[str]:
+    """Names of the base's packages of which the lock says what they must be."""
+    return {one.name for one in lock.base if one.protected or one.files is not None}
 
 
 def require_unchanged(lock: Lock, base: Base, progress: Progress) -> StatIndex:

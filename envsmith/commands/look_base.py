@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from envsmith.basepackages import PackageState
 from envsmith.checks.base import check_base, check_base_python
-from envsmith.commands.basing import judge_base, open_base
+from envsmith.commands.basing import judge_base, open_base, proved_packages
 from envsmith.commands.depth import Depth, Examination
 from envsmith.commands.records import keep_beside
 from envsmith.commands.subject import Subject
@@ -36,7 +36,7 @@ def look_at_base(
     """Run the family `base`.
 
     Of an env of ours the index beside it vouches for files that were read before, except in a deep look; of a vendor's
-    own env every byte of the protected packages is read.
+    own env every byte of them is read.
     """
     assert subject.lock is not None
     if subject.base is not None:
@@ -50,11 +50,11 @@ def look_at_base(
         if renewed.rows != known.rows:
             keep_beside(index, renewed.to_json())
         yield from judged
-        proved = sum(one.protected for one in subject.lock.base)
-        examination.figures["base"] = f"{proved} of {len(subject.lock.base)} packages that the lock builds on"
+        proved = sum(one.files is not None for one in subject.lock.base)
+        examination.figures["base"] = f"{proved} of {len(subject.lock.base)} packages that the lock rests on"
         return
     assert subject.foreign is not None
-    wanted = {one.name for one in subject.lock.base if one.protected}
+    wanted = proved_packages(subject.lock)
     found: dict[str, list[PackageState]] = defaultdict(list)
     for state in package_states(subject.directory, subject.foreign.site_dirs, wanted):
         found[state.name].append(state)

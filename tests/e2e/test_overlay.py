@@ -159,7 +159,7 @@ def test_commands_of_the_base_run_with_the_envs_own_python(vendor: Vendor) -> No
 
 def test_nothing_is_done_again_and_the_receipts_of_two_builds_are_equal(vendor: Vendor, tmp_path: Path) -> None:
     first = vendor.project.build().json["data"]["envs"][0]
-    assert any(step.startswith("compare 1 protected package of") for step in first["steps"])
+    assert any(step.endswith("with the lock, 1 protected package file by file") for step in first["steps"])
     assert any(step.startswith("lay it over") for step in first["steps"])
     assert vendor.project.build().json["data"]["envs"][0]["state"] == "unchanged"
     again = vendor.project.run("build", "demo", "--root", tmp_path / "other")
@@ -271,6 +271,10 @@ def test_a_package_of_the_base_that_the_lock_builds_on_is_judged_though_unprotec
     make_wheel(vendor.project.index, "uses", "1.0", requires=["numpy"])
     vendor.recipe("good", "uses")
     assert vendor.project.build().code == 0
+    (vendor.venv.site / "numpy/__init__.py").write_text("VERSION = 3\n")
+    said = vendor.project.verify()
+    assert (said.code, kinds(said)) == (0, {"base/base-file-changed"}), said.out
+    assert [f["severity"] for f in said.json["data"]["findings"]] == ["warning"]
     info = next(vendor.venv.site.glob("numpy-*.dist-info"))
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.26.5\n")
     said = vendor.project.verify()

@@ -30,9 +30,17 @@ def judged(package: LockedBase, *states: PackageState) -> list[Finding]:
     return list(check_base([package], {"torch": states}))
 
 
-def test_an_equal_package_and_an_unprotected_one_are_silent() -> None:
+def test_an_equal_package_is_silent() -> None:
     assert judged(locked(), state()) == []
-    assert judged(locked(protected=False), state(files=B)) == []
+    assert judged(locked(protected=False), state()) == []
+
+
+def test_a_changed_package_that_is_not_protected_is_a_warning() -> None:
+    (finding,) = judged(locked(protected=False), state(files=B))
+    assert (finding.kind, finding.severity) == ("base-package-rewritten", Severity.WARNING)
+    assert judged(locked(protected=False, files=None), state(files=B)) == [], "nobody recorded its files"
+    assert judged(locked(protected=False), state(files=B, version="3.0")) == [], "the family conflicts says it"
+    assert judged(locked(protected=False)) == []
 
 
 def test_a_snapshot_without_digests_proves_versions_only_and_says_so() -> None:
