@@ -73,7 +73,7 @@ from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import Receipt
 from envsmith.report import Severity
 from envsmith.tools.basecommands import write_commands
-from envsmith.tools.editable import editable_names
+from envsmith.tools.editable import editable_names, editable_portions
 from envsmith.tools.files import filesystem, remove_tree, write_atomic
 from envsmith.tools.interpreter import Interpreter
 from envsmith.tools.isolate import isolate
@@ -305,7 +305,17 @@ class _Build:
     def _refuse_shadows(self, base: BaseAt) -> None:
         python = self.order.lock.target.python_minor
         additions = wheel_entries(self.state.listed, env=self.directory, python=python).entries
-        refuse_shadows(self.order.lock, base, additions, self.state.editable, self.state.made)
+        wheels = [one.item.path for one in self.state.listed]
+        copies = {**self._portions(), **self.state.editable}
+        refuse_shadows(self.order.lock, base, additions, copies, self.state.made, wheels)
+
+    def _portions(self) -> dict[str, tuple[str, ...]]:
+        """What the work copies put on the path beside their packages."""
+        found: dict[str, tuple[str, ...]] = {}
+        for item in self.state.editable_wheels:
+            tree = self.directory / "src" / item.owner.removeprefix("source:")
+            found |= self._below(editable_portions(item.path, tree))
+        return found
 
     def _lay_over(self) -> None:
         base = self.order.base

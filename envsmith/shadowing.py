@@ -9,6 +9,7 @@ or a package with `__init__` wins; folders without one are portions of a namespa
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from envsmith.manifest import Entry, importable
 #: Folders that wheels ship beside their package by accident; nobody means to import them.
 ACCIDENTAL = frozenset({"test", "tests", "doc", "docs", "example", "examples", "benchmark", "benchmarks"})
 _SITE = re.compile(r"lib(64)?/python3[^/]*/(site|dist)-packages/")
+_EMPTY = hashlib.sha256().hexdigest()
 _LIBRARY = re.compile(r"\.so(\.[0-9.]+)?$")
 
 
@@ -69,7 +71,7 @@ def provided(
     modules: dict[str, _Module] = {
         name: _Module(owner=owner, sha256="", is_package=True) for name, owner in tops.items()
     }
-    namespaces: dict[str, str] = {}
+    namespaces: dict[str, str] = {above: owner for name, owner in tops.items() for above in _above(name)}
     libraries: dict[str, str] = {}
     for entry in entries:
         rest = _below(entry.path, folders)
@@ -92,22 +94,28 @@ def provided(
     )
 
 
-def shadows(additions: Iterable[Entry], base: Provided) -> tuple[Shadow, ...]:
+def shadows(additions: Iterable[Entry], base: Provided, extending: Collection[str] = ()) -> tuple[Shadow, ...]:
     """Say what of the additions hides something of the base; their paths are relative to the env.
 
-    A package `__init__` with the same bytes on both sides is the boilerplate of a namespace package and hides nothing.
-    Data files hide nothing either: nobody imports them by name.
+    `extending` are digests of `__init__` files that look for the other portions of their package: where both sides have
+    one, or one side has one and the other none at all, nothing is hidden. Another `__init__` with the same bytes on
+    both sides hides what lies below it in the base, where there is more than empty files.
+    Data files hide nothing: nobody imports them by name.
     """
     ours = tuple(additions)
-    shared = {
+    names = {name for name, _, _ in _modules(ours)}
+    shared = {name for name, entry, rank in _modules(ours) if rank == 0 and _is_shared(name, entry, base, extending)}
+    shared |= {
+        name
+        for name, module in base.modules.items()
+        if module.is_package and module.sha256 in extending and name not in names
+    }
+    same = {
         name
         for name, entry, rank in _modules(ours)
-        if rank == 0
-        and name in base.modules
-        and base.modules[name].is_package
-        and entry.sha256
-        and base.modules[name].sha256 == entry.sha256
-    }
+        if rank == 0 and name in base.modules and entry.sha256 and base.modules[name].sha256 == entry.sha256
+    } - shared
+    shared |= same - {above for name in _filled(base) if name not in names for above in _above(name)}
     found: dict[tuple[str, str], Shadow] = {}
 
     def keep(owner: str, protected: str, name: str) -> None:
@@ -132,6 +140,18 @@ def shadows(additions: Iterable[Entry], base: Provided) -> tuple[Shadow, ...]:
         if folder == "bin" and command in base.commands:
             keep(entry.owner, base.commands[command], f"bin/{command}")
     return tuple(found.values())
+
+
+def _is_shared(name: str, entry: Entry, base: Provided, extending: Collection[str]) -> bool:
+    there = base.modules.get(name)
+    if entry.sha256 not in extending:
+        return False
+    return name in base.namespaces if there is None else there.is_package and there.sha256 in extending
+
+
+def _filled(base: Provided) -> Iterator[str]:
+    """Modules of the base that are more than an empty file."""
+    return (name for name, module in base.modules.items() if module.sha256 != _EMPTY)
 
 
 def _modules(entries: Iterable[Entry]) -> Iterator[tuple[str, Entry, int]]:

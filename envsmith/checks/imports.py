@@ -10,6 +10,7 @@ from envsmith.checks.expected import Expected, ImportRoot, from_library, way_in,
 from envsmith.checks.failures import Failure, failure_of
 from envsmith.facts import Facts, Import, Module, PathEntry
 from envsmith.report import REBUILD, Finding, Severity
+from envsmith.shadowing import ACCIDENTAL
 
 FAMILY: Final = "imports"
 RANK: Final = {"package": 0, "extension": 1, "module": 2}
@@ -201,6 +202,10 @@ def _judge_module(
 
 def _judge_namespace(name: str, module: Module, expected: Expected, facts: Facts) -> Iterator[Finding]:
     if module.kind != "namespace":
+        if module.origin and within(module.origin, expected.base_folders):
+            return  # the base has an `__init__` that looks for the other portions; real imports prove that it does
+        if module.origin and name in ACCIDENTAL and from_library(module.origin, expected, facts):
+            return  # a wheel's own tests beside the library's `test`: nobody means to import them
         actual = module.origin or module.kind
         message = f"the namespace package `{name}` is hidden by a file that nobody owns{_how(actual, facts)}"
         yield _error("unexpected-file", name, message, "a namespace package", actual)

@@ -24,6 +24,7 @@ from envsmith.shadowing import Provided, provided, shadows
 from envsmith.tools.basecommands import base_commands
 from envsmith.tools.distributions import indexed_states, read_distributions
 from envsmith.tools.interpreter import Interpreter, interpreter_at
+from envsmith.tools.namespaces import extending_in_wheels, extending_on_disk
 from envsmith.tools.process import scrubbed
 from envsmith.tools.progress import Progress
 from envsmith.tools.tree import StatIndex
@@ -154,12 +155,14 @@ def require_unchanged(lock: Lock, base: Base, progress: Progress) -> StatIndex:
 def require_hooks(snapshot: Snapshot | None, at: BaseAt) -> None:
     """Refuse a base whose own hooks are not those of its snapshot: what runs in every process would be nobody's.
 
-    Nothing is said of a snapshot that has none, as a transcribed one.
+    Nothing is said of a transcribed snapshot that has none: nobody looked. A captured one without any saw none.
 
     Raises:
         HostError: `base-differs` for every hook that is new, gone or changed.
     """
-    if snapshot is None or snapshot.python is None or not snapshot.python.hook:
+    if snapshot is None or snapshot.python is None:
+        return
+    if not snapshot.python.hook and snapshot.snapshot.origin != "captured":
         return
     locked = {_settled(one.path): one.sha256 for one in snapshot.python.hook}
     there = {_settled(path): sha256 for path, sha256 in at.hooks.items()}
@@ -204,12 +207,17 @@ def _problems(findings: list[Finding], base: Base) -> Iterator[Problem]:
 
 
 def refuse_shadows(
-    lock: Lock, at: BaseAt, additions: Iterable[Entry], copies: Mapping[str, Sequence[str]], tracked: Iterable[Entry]
+    lock: Lock,
+    at: BaseAt,
+    additions: Iterable[Entry],
+    copies: Mapping[str, Sequence[str]],
+    tracked: Iterable[Entry],
+    wheels: Iterable[Path] = (),
 ) -> None:
     """Refuse additions that would stand before a protected package of the base.
 
     `additions` are the files of the wheels and `tracked` those of work copies, relative to the env; `copies` maps
-    import names of work copies to their folders below the env.
+    import names of work copies to their folders below the env; `wheels` are the files that the additions come from.
 
     Raises:
         InputError: `base-shadowed` for every addition, with the name that both have.
@@ -218,10 +226,15 @@ def refuse_shadows(
     ours = {wheel.name: wheel.version for wheel in lock.wheels} | {s.project: s.version for s in lock.sources}
     same = ours.keys() & protected
     found = [(f"{name}=={ours[name]}", name, name) for name in sorted(same)]
-    found += [
-        (shadow.owner, shadow.protected, shadow.name)
-        for shadow in shadows((*additions, *_as_installed(copies, tracked)), _provided(at, protected - same))
-    ]
+    answers = _provided(at, protected - same)
+    packages = answers.modules.keys() | answers.namespaces.keys()
+    kept_entries = base_entries(one for one in at.distributions if one.name in protected)
+    extending = {
+        *extending_in_wheels(wheels, packages),
+        *extending_on_disk(ROOT, kept_entries, site_folders(at.base), packages),
+    }
+    every = (*additions, *_as_installed(copies, tracked))
+    found += [(one.owner, one.protected, one.name) for one in shadows(every, answers, extending)]
     if found:
         raise InputError(
             *(
@@ -243,10 +256,21 @@ def _provided(at: BaseAt, protected: Collection[str]) -> Provided:
     for one in kept:
         if one.rows is None or one.editable is not None:
             names = (*one.top_level, *_editable_names(one, at.base)) or (one.name.replace("-", "_"),)
-            tops |= dict.fromkeys(names, one.owner)
+            tops |= dict.fromkeys((part for name in names for part in _portions(name, at.base)), one.owner)
     python = Path(at.base.python)
     commands = {command.name: one.owner for one in kept for command in base_commands(ROOT, (one,), python)}
     return provided(base_entries(kept), folders=site_folders(at.base), tops=tops, commands=commands)
+
+
+def _portions(name: str, base: Base) -> Iterator[str]:
+    """A claimed name; for a namespace that packages share, whatever lies in it."""
+    place = next((path for folder in base.folders if (path := Path(folder, name)).is_dir()), None)
+    if place is None or any(item.name.startswith("__init__.") for item in place.iterdir()):
+        yield name
+        return
+    for item in sorted(place.iterdir()):
+        if item.stem.isidentifier() and (item.suffix == ".py" or (item.is_dir() and item.name != "__pycache__")):
+            yield f"{name}.{item.stem}"
 
 
 def _editable_names(one: Recorded, base: Base) -> Iterator[str]:
@@ -261,7 +285,7 @@ def _editable_names(one: Recorded, base: Base) -> Iterator[str]:
 
 def _as_installed(copies: Mapping[str, Sequence[str]], tracked: Iterable[Entry]) -> Iterator[Entry]:
     """The files of work copies as if they lay in site-packages: where the names of the copies are looked for."""
-    roots = {(folder.removesuffix(f"/{name}"), name) for name, folders in copies.items() for folder in folders[:1]}
+    roots = {(folder, name) for name, folders in copies.items() for folder in folders[:1]}
     for entry in tracked:
         for root, name in roots:
             rest = entry.path[len(root) + 1 :] if entry.path.startswith(f"{root}/") else ""

@@ -31,6 +31,21 @@ def editable_names(wheel: Path, tree: Path) -> dict[str, tuple[Path, ...]]:
     return names
 
 
+def editable_portions(wheel: Path, tree: Path) -> dict[str, tuple[Path, ...]]:
+    """Return what else an editable wheel's folders offer: modules, and folders without `__init__` (namespaces)."""
+    names: dict[str, tuple[Path, ...]] = {}
+    with zipfile.ZipFile(wheel) as archive:
+        claimed = _claimed(archive)
+        texts = [archive.read(name).decode(errors="replace") for name in archive.namelist() if name.endswith(".pth")]
+    for folder in (folder for text in texts for folder in _folders(text, tree.resolve())):
+        for child in sorted(folder.iterdir()):
+            is_portion = child.is_dir() and not (child / "__init__.py").is_file()
+            offers = child.stem.isidentifier() and (is_portion or child.suffix == ".py")
+            if offers and (not claimed or child.stem in claimed):
+                names[child.stem] = (*names.get(child.stem, ()), folder)
+    return names
+
+
 def _claimed(archive: zipfile.ZipFile) -> set[str]:
     """Import names that the wheel says it provides; empty where it says nothing."""
     found = [name for name in archive.namelist() if name.endswith(".dist-info/top_level.txt")]

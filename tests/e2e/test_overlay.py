@@ -14,8 +14,9 @@ import pytest
 import envsmith.probe
 from tests.support.index import SimpleIndex
 from tests.support.project import PYTHON, TOOL, TOOL_PATCHED, Project, Said, diff, make_tool, write_series
+from tests.support.repos import make_repo
 from tests.support.venvs import Venv, make_venv
-from tests.support.wheels import make_wheel
+from tests.support.wheels import make_wheel, project_files
 
 RECIPE = """\
 [stack]
@@ -319,6 +320,23 @@ def test_a_patched_source_comes_before_the_base(vendor: Vendor) -> None:
     assert said.code == 2 and said.codes == ["base-shadowed"], said.out
 
 
+@pytest.mark.parametrize(
+    ("source", "path", "code"),
+    [("tool", "nv/cub.py", 2), ("tool", "nvm.py", 2), ("nv", "nv/__init__.py", 2), ("tool", "nv/mine.py", 0)],
+)
+def test_a_source_may_not_stand_before_a_part_of_a_namespace(
+    vendor: Vendor, tmp_path: Path, source: str, path: str, code: int
+) -> None:
+    upstream = tmp_path / "up"
+    commit = make_repo(upstream, project_files("tool", "1.0", {path: ""}))
+    vendor.venv.install("nvlib", "1.0", {"nv/cub/__init__.py": "", "nvm.py": ""})
+    vendor.snapshot()
+    table = f'[env.app.source.{source}]\ngit = "{upstream}"\ncommit = "{commit}"\n'
+    vendor.recipe("good", protect=("torch", "nvlib"), more=table)
+    said = vendor.project.build()
+    assert (said.code, said.codes) == (code, ["base-shadowed"] if code else []), said.out
+
+
 def test_a_base_that_is_not_on_this_machine_is_a_host_error(vendor: Vendor) -> None:
     assert vendor.project.run("lock", "demo").code == 0
     vendor.venv.path.rename(vendor.venv.path.with_name("elsewhere"))
@@ -364,6 +382,15 @@ def test_a_hook_that_came_between_snapshot_and_build_is_refused(vendor: Vendor) 
     (vendor.venv.site / "zz_late.pth").unlink()
     (vendor.venv.site / "vendor_extra.pth").write_text("/elsewhere\n")
     assert vendor.project.build("--locked").codes == ["base-differs"]
+
+
+def test_a_first_hook_is_refused_where_the_snapshot_saw_none(vendor: Vendor) -> None:
+    (vendor.venv.site / "vendor_extra.pth").unlink()
+    vendor.snapshot()
+    assert vendor.project.run("lock", "demo").code == 0
+    (vendor.venv.site / "zz_late.pth").write_text("import os\n")
+    said = vendor.project.build("--locked")
+    assert (said.code, said.codes) == (3, ["base-differs"]), said.out
 
 
 @pytest.mark.parametrize("fault", ["moved", "hook", "path"])

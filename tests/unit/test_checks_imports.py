@@ -357,3 +357,19 @@ def test_a_section_that_the_probe_could_not_look_at_is_an_error() -> None:
     finding = the_one(expected(), facts(faults=(Fault(section="site", message="OSError: no"),)))
 
     assert (finding.kind, finding.severity, finding.subject) == ("probe-incomplete", Severity.ERROR, "site")
+
+
+def test_a_namespace_of_the_env_may_be_a_package_of_the_base() -> None:
+    """backports.tarfile has an `__init__` that extends its path, backports.zstd has none; both are real wheels."""
+    roots = {"backports": (root("backports-zstd==1", "namespace"),)}
+    vendor = "/opt/vendor/lib/python3.11/site-packages"
+    seen = facts(modules={"backports": module("regular", f"{vendor}/backports/__init__.py")})
+    assert judged(expected(roots=roots, base_folders=(vendor,)), seen) == []
+    assert the_one(expected(roots=roots), seen).kind == "unexpected-file"
+
+
+def test_tests_that_a_wheel_ships_beside_its_package_may_lose_to_the_library() -> None:
+    library = facts(modules={"test": module("regular", f"{BASE}/lib/python3.11/test/__init__.py")})
+    assert judged(expected(roots={"test": (root("careless==1", "namespace"),)}), library) == []
+    other = facts(modules={"queue": module("module", f"{BASE}/lib/python3.11/queue.py")})
+    assert the_one(expected(roots={"queue": (root("careless==1", "namespace"),)}), other).kind == "unexpected-file"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from envsmith.manifest import Entry
@@ -73,11 +75,42 @@ def test_what_hides_nothing_is_none(path: str) -> None:
     assert judged(files("good==1", path)) == ()
 
 
-def test_the_boilerplate_of_a_namespace_package_is_shared() -> None:
-    same = files("other==1", "google/__init__.py", sha256="1" * 64)
-    assert judged([*same, *files("other==1", "google/other/__init__.py")]) == ()
-    (found,) = judged([*same, *files("other==1", "google/cloud/storage.py")])
-    assert (found.protected, found.name) == ("gcloud==1", "google.cloud.storage")
+OLD, OLDER, EMPTY = "1" * 64, "2" * 64, hashlib.sha256().hexdigest()
+
+
+def test_packages_that_look_for_their_other_portions_hide_nothing() -> None:
+    base = provided(
+        [
+            *files("gcloud==1", "google/__init__.py", "google/cloud/storage.py", under=SITE, sha256=OLD),
+            *files("zstd==1", "backports/zstd.py", under=SITE),
+        ],
+        folders=(SITE,), tops={}, commands={},
+    )  # fmt: skip
+    own = files("other==1", "google/other.py")
+    for init in (OLD, OLDER):
+        same = files("other==1", "google/__init__.py", "backports/__init__.py", sha256=init)
+        assert shadows([*same, *own], base, {OLD, OLDER}) == ()
+        (found,) = shadows([*same, *files("other==1", "google/cloud/storage.py")], base, {OLD, OLDER})
+        assert (found.protected, found.name) == ("gcloud==1", "google.cloud.storage")
+        assert {one.name for one in shadows([*same, *own], base, ())} == {"google", "backports"}
+    assert shadows(own, base, {OLD}) == ()
+    assert [one.name for one in shadows(own, base, ())] == ["google"]
+
+
+def test_equal_packages_that_look_nowhere_hide_what_lies_below_them() -> None:
+    bare = files("core==1", "foo/__init__.py", "foo/lib/__init__.py", under=SITE, sha256=EMPTY)
+    added = [*files("extra==1", "foo/__init__.py", sha256=EMPTY), *files("extra==1", "foo/more.py")]
+    assert shadows(added, provided(bare, folders=(SITE,), tops={}, commands={})) == ()
+    filled = [*bare, *files("core==1", "foo/core.py", under=SITE)]
+    (found,) = shadows(added, provided(filled, folders=(SITE,), tops={}, commands={}))
+    assert (found.protected, found.name) == ("core==1", "foo")
+
+
+def test_a_name_below_a_namespace_that_nobody_recorded_counts() -> None:
+    tops = {"zope.interface": "zope-interface==5"}
+    assert judged(files("zope-event==1", "zope/event/__init__.py"), tops=tops) == ()
+    for path in ("zope/__init__.py", "zope/interface/__init__.py"):
+        assert [one.protected for one in judged(files("evil==1", path), tops=tops)] == ["zope-interface==5"]
 
 
 def test_packages_without_a_record_count_by_the_names_that_they_claim() -> None:
