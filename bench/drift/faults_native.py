@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from bench.drift.elf import Library, read_library
 from bench.drift.fault import Fault, Plant, one_of
 from bench.drift.target import NoPlace, Target, choose
 from envsmith.manifest import Entry
+from envsmith.tools.elf import machine_of
 
 FAMILY = "native"
 _ALONE = ("--only", "native")
@@ -37,8 +39,10 @@ def _alone(fault: Fault, kinds: frozenset[str], *names: str) -> Fault:
 
 
 def _shared(target: Target, pick: Random, most: int = 40) -> list[tuple[Entry, Library]]:
-    """Some libraries with a SONAME, in a chosen order."""
+    """Some libraries with a SONAME, in a chosen order; wheels also ship stubs for machines of other kinds."""
+    own = machine_of(sys.executable)
     entries = [e for e in target.libraries if Path(e.path).name.startswith("lib")]
+    entries = [e for e in entries if machine_of(str(target.path(e.path))) == own]
     pick.shuffle(entries)
     parsed = [(entry, read_library(target.path(entry.path))) for entry in entries[:most]]
     return [(entry, library) for entry, library in parsed if library and library.soname]
