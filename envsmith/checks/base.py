@@ -56,9 +56,8 @@ def _judge_state(package: LockedBase, state: PackageState) -> Iterator[Finding]:
     if package.version is not None and state.version != package.version:
         message = f"{package.name} of the base has another version than in the snapshot"
         yield _error("base-version-differs", package.name, message, package.version, state.version)
-    elif package.files is None and package.record is not None and package.record != state.record:
-        message = f"{package.name} was installed anew: its RECORD is not the snapshot's, although the version is"
-        yield _error("base-package-rewritten", package.name, message, _short(package.record), _short(state.record))
+    elif package.files is None and _has_other_record(package, state):
+        yield _installed_anew(package, state)
     elif package.files is None:
         yield Finding(
             check=FAMILY,
@@ -92,12 +91,20 @@ def _files(package: LockedBase, state: PackageState) -> Iterator[Finding]:
     if len(said) > SHOWN:
         more = f"{len(said) - SHOWN:,} more files of {package.name} in the base were changed"
         yield _error("base-file-changed", package.name, more, None, None)
-    if package.record is not None and package.record != state.record:
-        message = f"{package.name} was installed anew: its RECORD is not the snapshot's, although the version is"
-        yield _error("base-package-rewritten", package.name, message, _short(package.record), _short(state.record))
+    if _has_other_record(package, state):
+        yield _installed_anew(package, state)
     elif not said:
         message = f"the files of {package.name} are not those of the snapshot, and its RECORD was changed with them"
         yield _error("base-package-rewritten", package.name, message, _short(package.files), _short(state.files))
+
+
+def _has_other_record(package: LockedBase, state: PackageState) -> bool:
+    return package.record is not None and package.record != state.record
+
+
+def _installed_anew(package: LockedBase, state: PackageState) -> Finding:
+    message = f"{package.name} was installed anew: its RECORD is not the snapshot's, although the version is"
+    return _error("base-package-rewritten", package.name, message, _short(package.record), _short(state.record))
 
 
 def _file(

@@ -128,10 +128,15 @@ def judge_base(
     """Hold the packages that a lock rests on against the base, and say what the index of their files is now."""
     wanted = proved_packages(lock)
     states, renewed = indexed_states(ROOT, site_folders(base), wanted, index or StatIndex(), progress)
+    return judge_states(lock, states), renewed
+
+
+def judge_states(lock: Lock, states: Iterable[PackageState]) -> tuple[Finding, ...]:
+    """Hold the packages that a lock rests on against what is installed, in the order in which imports find it."""
     found: dict[str, list[PackageState]] = defaultdict(list)
     for state in states:
         found[state.name].append(state)
-    return tuple(check_base(lock.base, found)), renewed
+    return tuple(check_base(lock.base, found))
 
 
 def proved_packages(lock: Lock) -> set[str]:

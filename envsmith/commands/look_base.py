@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from envsmith.basepackages import PackageState
-from envsmith.checks.base import check_base, check_base_python
-from envsmith.commands.basing import judge_base, open_base, proved_packages
+from envsmith.checks.base import check_base_python
+from envsmith.commands.basing import judge_base, judge_states, open_base, proved_packages
 from envsmith.commands.depth import Depth, Examination
 from envsmith.commands.records import keep_beside
 from envsmith.commands.subject import Subject
@@ -54,11 +52,8 @@ def look_at_base(
         examination.figures["base"] = f"{proved} of {len(subject.lock.base)} packages that the lock rests on"
         return
     assert subject.foreign is not None
-    wanted = proved_packages(subject.lock)
-    found: dict[str, list[PackageState]] = defaultdict(list)
-    for state in package_states(subject.directory, subject.foreign.site_dirs, wanted):
-        found[state.name].append(state)
-    yield from check_base(subject.lock.base, found)
+    states = package_states(subject.directory, subject.foreign.site_dirs, proved_packages(subject.lock))
+    yield from judge_states(subject.lock, states)
 
 
 def _python(subject: Subject, base: Base, environ: Mapping[str, str]) -> tuple[bool, tuple[Finding, ...]]:
