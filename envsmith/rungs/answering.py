@@ -41,7 +41,7 @@ class Task:
     def read(cls, argv: Sequence[str]) -> Task:
         """Read the file that the command line names."""
         data = json.loads(Path(argv[1]).read_text(encoding="utf-8"))
-        paths = {key: Path(data.pop(key)) for key in ("folder", "shared", "env")}
+        paths: dict[str, Any] = {key: Path(data.pop(key)) for key in ("folder", "shared", "env")}
         return cls(**paths, **data)
 
     @property
