@@ -93,6 +93,8 @@ class Order:
     root: Path
     launch: LaunchTable
     verify: Mapping[str, Any]
+    smoke: Mapping[str, Any]
+    """As the receipt keeps it."""
     origins: Mapping[str, Origin]
     """Where each source starts."""
     patches: Mapping[str, PatchSet]
@@ -388,7 +390,9 @@ class _Build:
         receipt = read_receipt(self.directory)
         standing = open_subject(BuiltEnv(name=self.order.plan.env, directory=self.directory, receipt=receipt))
         receipt_before = standing.records[1]
-        self.state.renewed = replace(receipt_before, verify={**receipt_before.verify, **self.order.verify})
+        self.state.renewed = replace(
+            receipt_before, verify={**receipt_before.verify, **self.order.verify}, smoke=self.order.smoke
+        )
         self._examine(replace(standing, receipt=self.state.renewed, verify=self.state.renewed.verify))
 
     def _receipt(self) -> Receipt:
@@ -421,6 +425,7 @@ class _Build:
                 base_hooks=self.state.base_hooks,
                 base=order.base.base if order.base else None,
             ),
+            smoke=order.smoke,
             steps=_from_nothing(order),
             root=str(order.root),
             log=str(self.journal.path),

@@ -48,6 +48,8 @@ class Receipt:
     """Source name to the submodules of its tree, path to commit; only for sources that have some."""
     launch: Mapping[str, Any]
     verify: Mapping[str, Any]
+    smoke: Mapping[str, Any] = field(default_factory=dict)
+    """`rungs`: the recipe's smoke tables; `patched`: what each patch changed, see envsmith/patchlines.py."""
     steps: tuple[str, ...]
     """What the env takes from an empty store on, in words; `seconds` says what was done here."""
     root: str
@@ -79,6 +81,7 @@ def parse(text: str, where: str) -> Receipt:
         values["verify"] = {"base-hooks": values.pop("base_hooks", {}), **values["verify"]}
         values.setdefault("python_record", "")
         values.setdefault("gitlinks", {})
+        values.setdefault("smoke", {})
         _require(values, _FIELDS, "")
         values["verify"].setdefault("compute-capability", [])
         values["verify"].setdefault("base", None)
@@ -141,6 +144,14 @@ def _is_table(value: object) -> bool:
     return isinstance(value, dict)
 
 
+def _is_smoke(value: object) -> bool:
+    """Tables of rungs and patches, or nothing, as in receipts of before there were rungs."""
+    if not isinstance(value, dict) or not all(isinstance(value.get(key, []), list) for key in ("rungs", "patched")):
+        return False
+    rungs = value.get("rungs", [])
+    return all(isinstance(one, dict) and isinstance(one.get("rung"), str) for one in rungs)
+
+
 _Fits = Callable[[object], bool]
 
 _FIELDS: dict[str, _Fits] = {
@@ -157,6 +168,7 @@ _FIELDS: dict[str, _Fits] = {
     "gitlinks": _is_text_tables,
     "launch": _is_table,
     "verify": _is_table,
+    "smoke": _is_smoke,
     "steps": _is_texts,
     "seconds": _is_numbers,
 }  # fmt: skip

@@ -277,6 +277,9 @@ RUNGS = (
 )  # fmt: skip
 
 
+RungName = Annotated[str, _pattern(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "a name of lower-case letters and digits")]
+
+
 class Smoke(_Table):
     """`[[env.X.smoke]]`: one rung of the smoke ladder with its limits."""
 
@@ -290,6 +293,35 @@ class Smoke(_Table):
     port: Annotated[StrictInt, Field(ge=1, le=65535)] | None = None
     dimension: Annotated[StrictInt, Field(ge=1)] | None = None
     steps: Annotated[StrictInt, Field(ge=1)] | None = None
+    name: RungName | None = None
+    """What the rung is called in the record; for several of one kind."""
+    rewards: Literal["varied", "constant"] | None = None
+    engine: Literal["vllm", "transformers"] | None = None
+    dtype: Literal["bfloat16", "float16", "float32"] | None = None
+    model: PathText | None = None
+    """Folder of a model on the target, in the place of the one that rungs make themselves."""
+    template: str | None = None
+    config: InsidePath | None = None
+    """A configuration that upstream ships, below its source."""
+    overrides: tuple[str, ...] = ()
+    """Further words for upstream's command line."""
+
+    def table(self) -> dict[str, Any]:
+        """What was said, keys in kebab-case."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def smoke_table(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Hold one table against its form.
+
+    Raises:
+        ValueError: what is wrong with it, in words.
+    """
+    try:
+        return Smoke.model_validate(values).table()
+    except ValidationError as error:
+        said = error.errors()[0]["msg"]
+        raise ValueError(said[:1].lower() + said[1:]) from error
 
 
 class Env(_Table):
@@ -557,6 +589,19 @@ def _env_contradictions(path: KeyPath, env: dict[str, Any]) -> Iterator[Contradi
             close = difflib.get_close_matches(rung, RUNGS, n=1)
             hint = f"did you mean `{close[0]}`?" if close else f"rungs: {', '.join(RUNGS)}"
             yield (*path, "smoke", index, "rung"), f"`{rung}` is not a rung of the smoke ladder", hint
+        if rung == "command" and not smoke.get("command"):
+            yield (*path, "smoke", index), "the rung `command` has no `command`", 'for example ["python", "train.py"]'
+    yield from _rung_names((*path, "smoke"), smokes)
+
+
+def _rung_names(path: KeyPath, smokes: object) -> Iterator[Contradiction]:
+    """Two rungs of one label could not be told apart in the record."""
+    seen: set[str] = set()
+    for index, smoke in enumerate(smokes if isinstance(smokes, list) else ()):
+        name = smoke.get("name") if isinstance(smoke, dict) else None
+        if isinstance(name, str) and (name in seen or name in RUNGS):
+            yield (*path, index, "name"), f"`{name}` is the name of another rung", None
+        seen.add(str(name))
 
 
 def _source_contradictions(

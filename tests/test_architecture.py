@@ -70,10 +70,11 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "keeping",
         "sbom",
         "officer_sheet",
+        "smoke",
     ),
     ("tools", "probe"),
     ("commands", "execute", "rungs"),
-    ("cli", "cli_group", "cli_envs", "cli_bundles", "cli_patches", "__main__"),
+    ("cli", "cli_group", "cli_envs", "cli_bundles", "cli_patches", "cli_smoke", "__main__"),
 )
 
 #: Everything below `tools` is core: values and judgements.
@@ -98,7 +99,7 @@ DOORS = {
         "tools/registry_push.py",
         "tools/registry_pull.py",
     },
-    "click": {"cli.py", "cli_group.py", "cli_envs.py", "cli_bundles.py", "cli_patches.py"},
+    "click": {"cli.py", "cli_group.py", "cli_envs.py", "cli_bundles.py", "cli_patches.py", "cli_smoke.py"},
     "rich": {"commands/screen.py", "cli.py"},
     "pynvml": {"tools/device.py"},
     "yaml": {"jobconfig.py"},

@@ -167,6 +167,8 @@ def _order(
     interpreter = base.interpreter if base else supplies.interpreter(recipe.python)
     python_sha256 = interpreter_digest(interpreter.path)
     over = recipe.base.python if recipe.base else None
+    patches = patches_of(workspace, env, lock)
+    smoke = {"rungs": [rung.table() for rung in recipe.smoke], "patched": []}
     mark = fingerprint(lock, launch.to_dict(), interpreter.version, python_sha256, base=over)
     place = find_place(root / f"{lock.stack}-{lock.env}", mark, rebuild=rebuild)
     plan = make_plan(
@@ -177,7 +179,7 @@ def _order(
         stored=stored_of(lock, supplies),
         complete=place.receipt is not None,
         current=place.current,
-        verified=place.receipt is not None and _same_table(verify, place.receipt),
+        verified=place.receipt is not None and _same_tables(verify, smoke, place.receipt),
         base=over,
     )
     return Order(
@@ -187,8 +189,9 @@ def _order(
         root=root,
         launch=launch,
         verify=verify,
+        smoke=smoke,
         origins=origins_of(workspace, env, lock),
-        patches=patches_of(workspace, env, lock),
+        patches=patches,
         interpreter=interpreter,
         python_sha256=python_sha256,
         environ=supplies.environ,
@@ -196,10 +199,11 @@ def _order(
     )
 
 
-def _same_table(verify: Mapping[str, Any], receipt: Mapping[str, Any]) -> bool:
-    """Whether an env was verified by this verify table."""
+def _same_tables(verify: Mapping[str, Any], smoke: Mapping[str, Any], receipt: Mapping[str, Any]) -> bool:
+    """Whether an env was verified by this verify table, and its receipt knows these rungs."""
     kept = receipt.get("verify")
-    return isinstance(kept, dict) and all(kept.get(key) == value for key, value in verify.items())
+    same = isinstance(kept, dict) and all(kept.get(key) == value for key, value in verify.items())
+    return same and receipt.get("smoke") == smoke
 
 
 def _execute(order: Order, supplies: Supplies) -> Outcome:

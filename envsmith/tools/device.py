@@ -171,3 +171,34 @@ def _by_program(environ: Mapping[str, str]) -> tuple[Device, ...]:
         for row in rows
         if done.returncode == 0 and len(row) == 4
     )
+
+
+def memory_in_use(environ: Mapping[str, str]) -> tuple[int, ...] | None:
+    """Bytes in use on each NVIDIA device as the driver says, whoever uses them; None where nobody can be asked."""
+    if not has_nvidia_device():
+        return None
+    return _memory_by_library() or _memory_by_program(environ)
+
+
+def _memory_by_library() -> tuple[int, ...] | None:
+    pynvml = _started()
+    if pynvml is None:
+        return None
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles) or None
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _memory_by_program(environ: Mapping[str, str]) -> tuple[int, ...] | None:
+    words = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
+    try:
+        done = run(words, env=scrubbed(environ), timeout_s=20)
+    except EnvsmithError:
+        return None
+    rows = [line.strip() for line in done.stdout.splitlines()]
+    known = done.returncode == 0 and rows and all(re.fullmatch(r"[0-9]{1,12}", row) for row in rows)
+    return tuple(int(row) << 20 for row in rows) if known else None

@@ -135,6 +135,53 @@ def run(
     return completed
 
 
+class Begun:
+    """A program on its way in a session of its own, with what it says in a file."""
+
+    def __init__(self, argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path, log: Path) -> None:
+        """Start it.
+
+        Raises:
+            StepError: `program-missing` when it cannot be started.
+        """
+        args = tuple(str(part) for part in argv)
+        with log.open("wb") as said:
+            try:
+                self._child = subprocess.Popen(
+                    args,
+                    env=dict(env),
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                problem = Problem(
+                    code="program-missing", message=f"`{args[0]}` cannot be started: {error.strerror}", where=args[0]
+                )
+                raise StepError(problem) from error
+
+    @property
+    def pid(self) -> int:
+        """Its process, which leads its group and session."""
+        return self._child.pid
+
+    def ended(self) -> int | None:
+        """Exit code, or minus the signal; None while it runs."""
+        return self._child.poll()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process alone."""
+        with contextlib.suppress(ProcessLookupError):
+            self._child.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill its whole group and take note of its end."""
+        _kill_group(self._child)
+        self._child.wait()
+
+
 def replace_process(argv: Sequence[str | Path], *, env: Mapping[str, str]) -> None:
     """Become another program: signals and the exit code are then its own. Returns only by raising.
 

@@ -82,7 +82,7 @@ def kill_marked(mark: str, *, timeout_s: float = 5.0, proc: Path = PROC) -> tupl
     """
     killed: list[int] = []
     deadline = time.monotonic() + timeout_s
-    while found := [pid for pid in _marked(mark.encode(), proc) if pid != os.getpid()]:
+    while found := marked(mark, proc=proc):
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -91,6 +91,11 @@ def kill_marked(mark: str, *, timeout_s: float = 5.0, proc: Path = PROC) -> tupl
             break
         time.sleep(0.05)
     return tuple(dict.fromkeys(killed))
+
+
+def marked(mark: str, *, proc: Path = PROC) -> tuple[int, ...]:
+    """Pids of living processes that have `mark` in their environment, command line or working directory; not ours."""
+    return tuple(pid for pid in _marked(mark.encode(), proc) if pid != os.getpid())
 
 
 def kernel_driver(path: Path = PROC / "driver/nvidia/version") -> str | None:

@@ -1,0 +1,344 @@
+"""Climbing one rung: its folder and task, its processes in the launch environment, and what was observed of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+from envsmith.commands.commandrung import run_command
+from envsmith.commands.depth import Depth, Examination
+from envsmith.commands.driverlibrary import prove_driver_library
+from envsmith.commands.examine import examine
+from envsmith.commands.launching import prepared, resolved
+from envsmith.commands.screen import Screen
+from envsmith.commands.subject import Subject
+from envsmith.commands.workcopies import work_dirs
+from envsmith.errors import EnvsmithError
+from envsmith.launch import LaunchEnvironment
+from envsmith.redaction import CUT, holds_secret, redacted
+from envsmith.report import Finding, Severity
+from envsmith.smoke import (
+    LADDER,
+    MEMORY_TOLERANCE_BYTES,
+    FirstError,
+    Rung,
+    RungRun,
+    judge_exit,
+    judge_rung,
+    parse_answer,
+    status_of,
+)
+from envsmith.tools.device import memory_in_use
+from envsmith.tools.files import filesystem, write_atomic
+from envsmith.tools.leftovers import leftovers, orphaned, shared_names
+from envsmith.tools.ranks import Start, kill_rest, run_ranks
+
+#: The payloads' source.
+PAYLOADS: Final = Path(__file__).parent.parent / "rungs"
+PACKAGE: Final = "envsmith_rungs"
+#: The mark that every process of a run carries in its environment.
+MARK: Final = "ENVSMITH_SMOKE"
+#: How long processes and drivers have to give back what they hold after a rung's own process has ended.
+SETTLE_S: Final = 10.0
+#: Runs whose folders are kept beside an env; older ones go.
+KEPT_RUNS: Final = 5
+#: No answer is read further: a rung writes some kilobytes.
+_ANSWER_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Climb:
+    """All that the rungs of one run share."""
+
+    subject: Subject
+    folder: Path
+    """Where tasks, answers and logs lie; its path is the mark of every process."""
+    launched: Mapping[str, str]
+    """The launch environment, as `envsmith run` gives it."""
+    launch: LaunchEnvironment | None
+    """The change that made it; None for an env that another tool made."""
+    baseline: tuple[int, ...] | None
+    """Bytes in use on each device before the first rung; None without a device."""
+    environ: Mapping[str, str]
+    screen: Screen
+
+    @property
+    def shared(self) -> Path:
+        """What rungs share: the tiny model, caches, a home to throw away."""
+        return self.folder / "shared"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Climbed:
+    """One rung, run and judged."""
+
+    run: RungRun
+    findings: tuple[Finding, ...]
+    status: str
+    folder: Path
+    first_error: FirstError | None = None
+    examination: Examination | None = None
+    """Of the rung `static`."""
+
+
+def open_climb(subject: Subject, rungs: Sequence[Rung], *, environ: Mapping[str, str], screen: Screen) -> Climb:
+    """Make the folder of a run and the launch environment, and read what the devices hold before anything runs.
+
+    Raises:
+        EnvsmithError: as `envsmith run` does before it starts a command.
+    """
+    launch, launched = None, {name: value for name, value in environ.items() if name != "VIRTUAL_ENV"}
+    if subject.receipt is not None:
+        ready = prepared(resolved(subject.launch, subject.directory, environ, work_dirs(subject.work)), environ)
+        launch, launched = ready.launch, ready.environment
+        if ready.driver:
+            prove_driver_library(ready.driver, subject.directory / "bin" / "python", launched)
+    folder = _run_folder(subject)
+    code = folder / "payload" / PACKAGE
+    with filesystem(folder):
+        code.mkdir(parents=True)
+        for name in ("shared", "home", "tmp"):
+            (folder / name).mkdir()
+        for payload in sorted(PAYLOADS.glob("*.py")):
+            (code / payload.name).write_bytes(payload.read_bytes())
+    return Climb(
+        subject=subject,
+        folder=folder,
+        launched=launched,
+        launch=launch,
+        baseline=memory_in_use(environ),
+        environ=environ,
+        screen=screen,
+    )
+
+
+def _run_folder(subject: Subject) -> Path:
+    """A new folder beside the env, or among temporary files where that is not ours to write."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
+    if subject.receipt is not None:
+        runs = subject.directory.resolve().parent / "smoke"
+        try:
+            runs.mkdir(exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=f"{stamp}-", dir=runs))
+        except OSError:
+            pass
+        else:
+            for old in sorted(path for path in runs.iterdir() if path.is_dir())[:-KEPT_RUNS]:
+                shutil.rmtree(old, ignore_errors=True)
+            return folder
+    return Path(tempfile.mkdtemp(prefix="envsmith-smoke-")).resolve()
+
+
+def climb_rung(way: Climb, rung: Rung, number: int, before: Sequence[Climbed]) -> Climbed:
+    """Run one rung and judge it; what it leaves behind is named and then killed."""
+    folder = way.folder / f"{number:02}-{rung.label}"
+    folder.mkdir()
+    if rung.kind == "exit-clean":
+        run = _exit_clean(way, rung, before)
+        return _judged(run, folder, None)
+    if rung.kind == "static":
+        return _static(way, rung, folder)
+    segments = shared_names()
+    memory = memory_in_use(way.environ)
+    began = time.monotonic()
+    run = (
+        run_command(rung, folder, way, {MARK: str(way.folder)})
+        if rung.kind == "command"
+        else _payload(way, rung, folder)
+    )
+    seconds = time.monotonic() - began
+    left = leftovers(way.folder, patience_s=SETTLE_S)
+    after = _settled(memory, way.environ)
+    kill_rest(way.folder)
+    run = replace(
+        run,
+        seconds=round(seconds, 3),
+        memory_before=memory,
+        memory_after=after,
+        leftovers=left,
+        segments=orphaned(segments),
+    )
+    return _judged(run, folder, None)
+
+
+def _judged(run: RungRun, folder: Path, examination: Examination | None) -> Climbed:
+    findings = judge_rung(run)
+    return Climbed(run=run, findings=findings, status=status_of(run, findings), folder=folder, examination=examination)
+
+
+def _settled(before: tuple[int, ...] | None, environ: Mapping[str, str]) -> tuple[int, ...] | None:
+    """What the devices hold once the driver has taken back what ended processes had: it may take a moment."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        now = memory_in_use(environ)
+        back = (
+            now is None
+            or before is None
+            or all(n <= b + MEMORY_TOLERANCE_BYTES for n, b in zip(now, before, strict=False))
+        )
+        if back or time.monotonic() > deadline:
+            return now
+        time.sleep(0.25)
+
+
+# --- rungs that are envsmith's own work ---
+
+
+def _static(way: Climb, rung: Rung, folder: Path) -> Climbed:
+    """Verify every byte and really import the recipe's list; what frameworks start comes with later rungs."""
+    began = time.monotonic()
+    depth = Depth(bytes="deep", imports=True, shell=False)
+    examination: Examination | None = None
+    try:
+        examination = examine(way.subject, depth, environ=way.environ, progress=way.screen)
+        findings = tuple(
+            replace(one, check=rung.kind, kind=f"{one.check}/{one.kind}") for one in examination.report.findings
+        )
+    except EnvsmithError as error:
+        findings = tuple(
+            Finding(
+                check=rung.kind,
+                kind=problem.code,
+                severity=Severity.ERROR,
+                subject=problem.where or way.subject.name,
+                message=problem.message,
+                expected=problem.expected,
+                actual=problem.actual,
+                hint=problem.hint,
+            )
+            for problem in error.problems
+        )
+    write_atomic(folder / "verify.json", json.dumps([one.to_dict() for one in findings], indent=2) + "\n")
+    seconds = round(time.monotonic() - began, 3)
+    run = RungRun(
+        rung=rung, argv=("envsmith", "verify", way.subject.name), seconds=seconds, ended=(), findings=findings
+    )
+    return _judged(run, folder, examination)
+
+
+def _exit_clean(way: Climb, rung: Rung, before: Sequence[Climbed]) -> RungRun:
+    began = time.monotonic()
+    after = _settled(way.baseline, way.environ)
+    runs = [one.run for one in before if one.run.ended]
+    findings = list(judge_exit(rung, runs, way.baseline))
+    if way.baseline is None:
+        findings.append(
+            Finding(
+                check=rung.kind,
+                kind="no-device",
+                severity=Severity.NOTE,
+                subject=rung.label,
+                message="no device driver can be asked here: exit codes, processes and /dev/shm were compared",
+            )
+        )
+    return RungRun(
+        rung=rung,
+        argv=(),
+        seconds=round(time.monotonic() - began, 3),
+        ended=(),
+        findings=tuple(findings),
+        memory_before=way.baseline,
+        memory_after=after,
+    )
+
+
+# --- rungs with a payload ---
+
+
+def _payload(way: Climb, rung: Rung, folder: Path) -> RungRun:
+    task = folder / "task.json"
+    write_atomic(task, json.dumps(_task(way, rung, folder), indent=2, sort_keys=True) + "\n")
+    argv = (str(way.subject.executable), "-B", "-X", "faulthandler", "-m", f"{PACKAGE}.{rung.module}", str(task))
+    port = _free_port()
+    starts = [
+        Start(
+            argv=argv,
+            env=_environment(way, rung, rank, port),
+            cwd=way.folder / "payload",
+            log=folder / f"rank{rank}.log",
+        )
+        for rank in range(rung.processes)
+    ]
+    _keep_command(folder, starts[0])
+    ended = run_ranks(starts, timeout_s=rung.timeout_s)
+    return _read_answers(RungRun(rung=rung, argv=argv, seconds=0.0, ended=ended), folder)
+
+
+def _task(way: Climb, rung: Rung, folder: Path) -> dict[str, Any]:
+    receipt = way.subject.receipt
+    sources = way.subject.directory.resolve() / "src"
+    return {
+        "rung": rung.kind,
+        "folder": str(folder),
+        "shared": str(way.shared),
+        "env": way.subject.env_dir,
+        "ranks": rung.ranks,
+        "steps": rung.steps,
+        "seed": 0,
+        "timeout_s": rung.timeout_s,
+        "options": dict(rung.options),
+        "launch": dict(way.launch.set) if way.launch else {},
+        "sources": {name: str(sources / name) for name in (receipt.trees if receipt else {})},
+        "patches": list(receipt.smoke.get("patched", ())) if receipt else [],
+    }
+
+
+def _environment(way: Climb, rung: Rung, rank: int, port: int) -> dict[str, str]:
+    """The launch environment with offline hubs and places to throw away, and a rank's place among the ranks.
+
+    What the recipe sets itself stays as it is.
+    """
+    home, shared = way.folder / "home", way.shared
+    places = {
+        "HOME": str(home), "XDG_CACHE_HOME": f"{home}/.cache", "XDG_CONFIG_HOME": f"{home}/.config",
+        "XDG_DATA_HOME": f"{home}/.local/share", "XDG_STATE_HOME": f"{home}/.local/state",
+        "HF_HOME": f"{shared}/hf", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false", "PYTHONDONTWRITEBYTECODE": "1",
+        "TRITON_CACHE_DIR": f"{shared}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{shared}/inductor",
+        "TORCH_EXTENSIONS_DIR": f"{shared}/torch-extensions", "VLLM_CACHE_ROOT": f"{shared}/vllm",
+        "TMPDIR": f"{way.folder}/tmp",
+    }  # fmt: skip
+    kept = {name for name, _ in way.launch.set} if way.launch else set()
+    env = {**way.launched, **{name: value for name, value in places.items() if name not in kept}}
+    if LADDER[rung.kind].ranked:
+        env |= {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(rung.ranks),
+            "LOCAL_WORLD_SIZE": str(rung.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        }  # fmt: skip
+    return {**env, MARK: str(way.folder)}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _keep_command(folder: Path, start: Start) -> None:
+    """Write down what was started, so that a failure can be looked into; values that may be secrets are cut."""
+    shown = {name: CUT if holds_secret(name) else redacted(value) for name, value in sorted(start.env.items())}
+    content = {"argv": list(start.argv), "cwd": str(start.cwd), "environment": shown}
+    write_atomic(folder / "command.json", json.dumps(content, indent=2) + "\n")
+
+
+def _read_answers(run: RungRun, folder: Path) -> RungRun:
+    answers: dict[int, Mapping[str, Any]] = {}
+    malformed: dict[int, str] = {}
+    for one in run.ended:
+        path = folder / f"answer.{one.rank}.json"
+        if not path.is_file():
+            continue
+        try:
+            with path.open("rb") as stream:
+                answers[one.rank] = parse_answer(json.loads(stream.read(_ANSWER_BYTES)))
+        except (OSError, ValueError, RecursionError) as error:
+            malformed[one.rank] = str(error)[:200]
+    return replace(run, answers=answers, malformed=malformed)

@@ -1,0 +1,62 @@
+"""The rung `command`: the user's own program in exactly the launch environment, held against what it should give."""
+
+from __future__ import annotations
+
+import glob
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envsmith.report import Finding, Severity
+from envsmith.smoke import Ended, Rung, RungRun
+from envsmith.tools.ranks import Start, run_ranks
+
+if TYPE_CHECKING:
+    from envsmith.commands.climbing import Climb
+
+#: The program's own folder, for what it writes: also `{rung}` in its words and in `expect-files`.
+FOLDER_VARIABLE = "ENVSMITH_RUNG_DIR"
+
+
+def run_command(rung: Rung, folder: Path, way: Climb, mark: Mapping[str, str]) -> RungRun:
+    """Run it to its end in the caller's folder; `{rung}`, `{env}` and `{python}` in its words are filled in."""
+    words = tuple(_filled(word, folder, way) for word in rung.options["command"])
+    env = {**way.launched, **mark, FOLDER_VARIABLE: str(folder)}
+    program = shutil.which(words[0], path=env.get("PATH", ""))
+    if program is None:
+        missing = _finding(rung, "command-not-found", f"`{words[0]}` is no program of the env or on PATH")
+        return RungRun(rung=rung, argv=words, seconds=0.0, ended=(), findings=(missing,))
+    log = folder / "rank0.log"
+    start = Start(argv=(program, *words[1:]), env=env, cwd=Path.cwd(), log=log)
+    ended = run_ranks([start], timeout_s=rung.timeout_s)
+    found = tuple(_judge(rung, folder, way, log)) if _ended_well(ended) else ()
+    return RungRun(rung=rung, argv=start.argv, seconds=0.0, ended=ended, findings=found)
+
+
+def _ended_well(ended: tuple[Ended, ...]) -> bool:
+    return all(one.returncode == 0 for one in ended)
+
+
+def _filled(word: str, folder: Path, way: Climb) -> str:
+    values = {"rung": str(folder), "env": way.subject.env_dir, "python": str(way.subject.executable)}
+    for name, value in values.items():
+        word = word.replace(f"{{{name}}}", value)
+    return word
+
+
+def _judge(rung: Rung, folder: Path, way: Climb, log: Path) -> Iterator[Finding]:
+    yield from _files(rung, folder, way)
+
+
+def _files(rung: Rung, folder: Path, way: Climb) -> Iterator[Finding]:
+    """Files that must be there and hold something; patterns are those of a shell."""
+    for pattern in rung.options.get("expect-files", ()):
+        found = [Path(path) for path in glob.glob(_filled(pattern, folder, way), recursive=True)]  # noqa: PTH207
+        if not any(path.is_file() and path.stat().st_size for path in found):
+            actual = "empty or no file" if found else "nothing of that name"
+            yield _finding(rung, "file-missing", f"the command left no `{pattern}` with a content", actual=actual)
+
+
+def _finding(rung: Rung, kind: str, message: str, **words: str | None) -> Finding:
+    return Finding(check=rung.kind, kind=kind, severity=Severity.ERROR, subject=rung.label, message=message, **words)

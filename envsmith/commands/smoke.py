@@ -1,0 +1,100 @@
+"""`envsmith smoke`: climb the smoke ladder in an env, and stop at the first rung that does not pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from envsmith.commands.climbing import Climb, Climbed, climb_rung, open_climb
+from envsmith.commands.envs import env_root, open_env, shown
+from envsmith.commands.foreign import open_foreign
+from envsmith.commands.result import Result
+from envsmith.commands.screen import Screen
+from envsmith.commands.smokerecord import record_of, text_of
+from envsmith.commands.smoketables import packages_of, tables_of, with_settings
+from envsmith.commands.subject import Subject, open_subject
+from envsmith.commands.workcopies import work_copies
+from envsmith.errors import NegativeAnswer, Problem
+from envsmith.smoke import Rung, climb
+from envsmith.tools.ranks import kill_rest
+
+
+def run(
+    env: str,
+    *,
+    root: str | None,
+    to: str | None,
+    settings: tuple[str, ...],
+    environ: Mapping[str, str],
+    screen: Screen,
+) -> Result:
+    """Run the rungs in order.
+
+    Raises:
+        NegativeAnswer: `env-incomplete` for an env whose build did not end.
+        InputError: `unknown-rung`, `smoke-setting`, and what the launch table requires.
+    """
+    subject = _subject(env, root, environ)
+    tables = with_settings(tables_of(subject), settings)
+    rungs = climb(tables, packages=packages_of(subject), to=to)
+    started = datetime.now(timezone.utc)
+    began = time.monotonic()
+    way = open_climb(subject, rungs, environ=environ, screen=screen)
+    climbed = _climb_all(way, rungs, screen)
+    record = record_of(way, rungs, climbed, started=started, seconds=time.monotonic() - began)
+    return _result(record, climbed)
+
+
+def _subject(env: str, root: str | None, environ: Mapping[str, str]) -> Subject:
+    built = open_env(env, env_root(root, environ))
+    if built.receipt is None:
+        from envsmith.commands.envs import is_ours
+
+        if not is_ours(built):
+            return open_foreign(built, lock=None, environ=environ)
+        raise NegativeAnswer(
+            Problem(
+                code="env-incomplete",
+                message="the env has no receipt of envsmith: its build did not end",
+                where=shown(built.directory),
+                hint="build it with `envsmith build`",
+            )
+        )
+    subject = open_subject(built)
+    return replace(subject, work=work_copies(built, subject.verify["editable"]))
+
+
+def _climb_all(way: Climb, rungs: tuple[Rung, ...], screen: Screen) -> tuple[Climbed, ...]:
+    """Climb until one does not pass; whatever happens, nothing of it goes on running."""
+    climbed: list[Climbed] = []
+    try:
+        for number, rung in enumerate(rungs, 1):
+            screen.step(number, len(rungs), _words(rung))
+            one = climb_rung(way, rung, number, tuple(climbed))
+            climbed.append(one)
+            screen.say(f"  {one.status} after {one.run.seconds:.1f} s")
+            if one.status != "passed":
+                break
+    finally:
+        kill_rest(way.folder)
+        screen.done()
+    return tuple(climbed)
+
+
+def _words(rung: Rung) -> str:
+    ranks = f", {rung.processes} ranks" if rung.processes > 1 else ""
+    return f"{rung.label} (at most {rung.timeout_s:.0f} s{ranks})"
+
+
+def _result(record: dict[str, Any], climbed: tuple[Climbed, ...]) -> Result:
+    passed = all(one.status == "passed" for one in climbed)
+    return Result(command="smoke", data=record, text=text_of(record, climbed), exit_code=0 if passed else 1)
+
+
+def folder_of(record: Mapping[str, Any]) -> Path:
+    """Where a run kept its logs."""
+    return Path(record["folder"])
