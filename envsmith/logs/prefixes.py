@@ -14,7 +14,7 @@ _PREFIX = re.compile(
     rf"""
       \[(?:rank|default|Rank[ ])(?P<rank>\d{{1,6}})\]:?[ ]?
     | \[\d{{1,6}},(?P<mpi>\d{{1,6}})\]<\w+>:?[ ]?
-    | \((?P<worker>[A-Za-z_][^()]{{0,120}}?\bpid=[^()]{{1,120}}|pid=[^()]{{1,80}}|raylet|autoscaler|head|bundle_[^()]+)\)[ ]?
+    | \((?P<worker>(?:[A-Za-z_][^()]{{0,120}}?)?\bpid=[^()]{{1,120}}|raylet|autoscaler|head|bundle_[^()]+)\)[ ]?
     | \[repeated[ ]\d+x[ ]across[ ]cluster\](?:[ ]\(Ray[ ]dedup[^)]*\))?[ ]?
     | (?P<where>[\w.-]+:\d+:\d+[ ]\[(?P<nccl>\d{{1,4}})\][ ])
     | \[(?P<bare>\d{{1,4}})\][ ](?=[\w/.]+:\d+[ ]NCCL)
@@ -24,7 +24,7 @@ _PREFIX = re.compile(
     | \[?(?P<short>[EWIF])(?:[ ][\w./+-]+:\d+)?\][ ]?
     | [\[|]?(?P<iso>{_DATE})\]?(?:[:,][ ]?|[ ]-[ ]|[ ]\|[ ]|[ ])?
     | \[(?P<ctime>[A-Z][a-z]{{2}}[ ][A-Z][a-z]{{2}}[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ]\d{{4}})\][ ]?
-    | (?P<syslog>[A-Z][a-z]{{2}}[ ][ \d]\d[ ]\d\d:\d\d:\d\d)[ ][\w.-]+[ ](?:kernel|[\w.-]+\[\d+\]):[ ](?:\[[ ]*[\d.]+\][ ])?
+    | (?P<syslog>[A-Z][a-z]{{2}}[ ][ \d]\d[ ]\d\d:\d\d:\d\d)[ ][\w.-]+[ ](?:kernel|[\w.-]+\[\d+\]):[ ]
     | \[[ ]*\d+\.\d+\][ ](?=[A-Za-z])
     """,
     re.X,
@@ -32,7 +32,8 @@ _PREFIX = re.compile(
 _SRUN = re.compile(r"[ ]{0,4}(\d{1,5}):(?: |$)")
 _NODE = re.compile(r"(?:worker|node|host|gpu|ip)[-\w.]{0,60}\d:[ ]")
 _LEVELLED = re.compile(
-    rf"\[?(?P<level>{_LEVEL})\]?(?:\s*\|\s*[\w.<>]+:[\w.<>]+:\d+ - |:[A-Za-z_][\w.]*:| - [\w.]+ - |\s*[-:|]\s?|\s+\[[^\]]*\]\s|\s+)"
+    rf"\[?(?P<level>{_LEVEL})\]?(?:\s*\|\s*[\w.<>]+:[\w.<>]+:\d+ - |:[A-Za-z_][\w.]*:"
+    r"| - [\w.]+ - |\s*[-:|]\s?|\s+\[[^\]]*\]\s|\s+)"
 )
 _GLOG = {"E": "ERROR", "W": "WARNING", "I": "INFO", "F": "FATAL"}
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$|\s*\[?\(?last message repeated \d+ times\)?\]?\s*$")

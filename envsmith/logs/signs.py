@@ -102,7 +102,8 @@ _CONSEQUENCE = _any(
     r"SIGTERM|exitcode\s*: -15|exit code:? (?:-15|143)\b|Killing subprocess|SignalException",
     r"[Cc]ould not find any running Ray instance",
     r"subprocess-exited-with-error|metadata-generation-failed|^error: command .* failed|collect2: error",
-    r"Failed (?:to build|building wheel)|ninja: build stopped|^FAILED: |Error compiling objects|Error building extension",
+    r"Failed (?:to build|building wheel)|ninja: build stopped|^FAILED: ",
+    r"Error compiling objects|Error building extension",
     r"^make(?:\[\d+\])?: \*\*\*|ERROR: Failed to build installable wheels|did not run successfully",
     r"Failed to load the backend extension|Failed to infer device type",
 )

@@ -80,7 +80,8 @@ class Stream:
         if body is None:
             return None
         if _HEADER.search(body):
-            return self._begin(line, body)
+            self._begin(line, body)
+            return None
         if _CHAINED.match(body):
             self.chained, self.header = self.last is not None, None
             return None
