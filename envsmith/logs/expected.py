@@ -19,6 +19,7 @@ from envsmith.errors import InputError, Problem
 from envsmith.logs.lines import Pieces, every_line
 from envsmith.logs.prefixes import peel
 from envsmith.logs.training import Series, values_text
+from envsmith.redaction import redacted
 
 WHICH = ("last", "first", "all", "any", "min", "max", "mean", "count")
 WORDS = ("finite", "changes", "constant")
@@ -141,7 +142,9 @@ def judge_output(pieces: Pieces, patterns: Sequence[re.Pattern[str]]) -> tuple[P
         if len(found) == len(patterns):
             break
     return tuple(
-        PatternResult(pattern=pattern.pattern, ok=n in found, line=at[0] if at else None, text=at[1] if at else None)
+        PatternResult(
+            pattern=pattern.pattern, ok=n in found, line=at[0] if at else None, text=redacted(at[1]) if at else None
+        )
         for n, pattern in enumerate(patterns)
         for at in [found.get(n)]
     )

@@ -14,6 +14,7 @@ from envsmith.logs.lines import LogFile, RawLine, Reader, cleaned
 from envsmith.logs.prefixes import Line, peel, time_of
 from envsmith.logs.signs import Tier
 from envsmith.logs.streams import Event, Frame, Stream
+from envsmith.redaction import redacted
 
 KEPT_EVENTS = 64
 """How many events of a tier are kept of one file."""
@@ -21,6 +22,8 @@ SECONDARY = 50
 """How many later lines an answer shows."""
 OPEN_LINES = 4000
 """How many lines of a file a traceback may take, other writers' lines included, before it is given up."""
+LINE_LETTERS = 4096
+"""How much of a line is judged and shown: what follows is data that somebody printed."""
 _STREAMS = 4096
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.I)
 _TABLE_RANK = re.compile(r"\blocal_rank: (\d+)|^\s*rank\s*: (\d+)")
@@ -47,7 +50,7 @@ class FirstError:
     line: int
     """1-based."""
     text: str
-    """Cleaned of rank, worker, time and colours."""
+    """Cleaned of rank, worker, time and colours; secrets are cut."""
     tier: str
     """`cause`; `notice` when only deaths without a reason were found, `consequence` when only what follows others."""
     exception: str | None = None
@@ -89,7 +92,7 @@ def events_of(file: LogFile) -> Iterator[Event]:
     open_streams: set[tuple[int | None, str | None]] = set()
     last_time: float | None = None
     for raw in reader.lines():
-        line = peel(raw.number, cleaned(raw.data))
+        line = peel(raw.number, cleaned(raw.data)[:LINE_LETTERS])
         last_time = line.time_s if line.time_s is not None else last_time
         stream = streams.setdefault(line.stream, Stream())
         event = stream.feed(line)
@@ -171,7 +174,7 @@ def _answer(files: Sequence[LogFile], first: _Found, found: Sequence[_Found]) ->
         text=_text(event),
         tier="cause" if event.tier is Tier.HINT else event.tier.name.lower(),
         exception=event.sign.exception,
-        message=event.sign.message,
+        message=redacted(event.sign.message) if event.sign.message else event.sign.message,
         rank=_rank(event, name),
         worker=event.line.worker,
         signal=event.sign.signal,
@@ -197,7 +200,7 @@ def _secondary(files: Sequence[LogFile], one: _Found) -> Secondary:
 
 
 def _text(event: Event) -> str:
-    return (event.line.body if event.sign.exception else event.line.text).strip()
+    return redacted((event.line.body if event.sign.exception else event.line.text).strip())
 
 
 def _rank(event: Event, name: str) -> int | None:

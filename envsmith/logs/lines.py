@@ -24,7 +24,7 @@ NEEDLES = tuple(
         *("error", "exception", "traceback", "fatal", "critical", "fail", 'file "', "could not ", "cannot "),
         *("kill", "signal", "*** sig", "segmentation", "aborted", "dumped", "exited", "out of memory", "(): "),
         *("terminate called", "pure virtual", "smashing", "corrupt", "not found", "bad interpreter"),
-        *("nccl warn", "watchdog", "nvrm: ", "no solution found"),
+        *("nccl warn", "watchdog", "nvrm: ", "no solution found", "terminated", "undefined reference"),
         *("cuda capability", "driver on your", "numpy 1.x", "freed 0.00"),
     )
 )

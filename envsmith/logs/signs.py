@@ -82,6 +82,7 @@ _HINTS: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...] = (
 _NEVER = _any(
     r"leaked (?:semaphore|shared_memory|folder) objects",
     r"^Exception ignored (?:in|on|while)\b",
+    r"\bSIGTERM\b(?!\) received)",
     r"ds_opt_adam",
     r"Please try running Python from a different directory",
 )
@@ -99,7 +100,8 @@ _CONSEQUENCE = _any(
     r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|ConnectionAbortedError|EOFError|CancelledError)\b",
     r"^(?:\w+\.)*(?:KeyboardInterrupt|SystemExit|GeneratorExit)\b",
     r"^(?:\w+\.)*(?:Base)?ExceptionGroup\b|^(?:\w+\.)*ProcessRaisedException\b",
-    r"SIGTERM|exitcode\s*: -15|exit code:? (?:-15|143)\b|Killing subprocess|SignalException",
+    r"closing signal SIGTERM|\(SIGTERM\) received|exitcode\s*: -15|exit code:? (?:-15|143)\b",
+    r"Killing subprocess|SignalException",
     r"[Cc]ould not find any running Ray instance",
     r"subprocess-exited-with-error|metadata-generation-failed|^error: command .* failed|collect2: error",
     r"Failed (?:to build|building wheel)|ninja: build stopped|^FAILED: ",
@@ -109,7 +111,7 @@ _CONSEQUENCE = _any(
 )
 
 _NOTICE = _any(
-    r"^(?:\S+: line \d+:\s+\d+ )?(?:Killed|Aborted|Terminated)\b(?: .*)?$",
+    r"^(?:\S+: line \d+:\s+\d+ )?(?:Killed|Aborted|Terminated)(?:\s{2,}.*)?$",
     r"\(core dumped\)",
     r"exitcode\s*: -?[1-9]\d*|\bexit(?:ed with)?(?: exit)? code:? -?[1-9]\d*|exited unexpectedly",
     r"Signal \d+ \(SIG[A-Z]+\) received",
@@ -136,15 +138,23 @@ _CAUSE = _any(
     r"NCCL WARN .*(?i:error|failed|cannot|unable)",
     r"[Nn]o space left on device|Too many open files",
     r"^(?:The )?NVIDIA driver on your system is too old",
-    r"^[\w./-]+: error: |^error: |^ERROR: ",
-    r"^Could not (?:override|append|load)|^Key '[^']+' is not in struct|^Error (?:locating|in call to) target",
+    r"^[\w./-]+: error: |^[Ee]rror: |^ERROR: ",
+    r"^Could not (?:override|append|load)|^Error (?:locating|in call to) target",
 )
 
 _NAME = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
 _SURE = re.compile(
     rf"^(?P<name>{_NAME})(?:\((?P<inner>\w+)\))?(?:: ?(?P<message>.*)|(?P<quoted>\(['\"].*))?$",
 )
-_ENDINGS = ("Error", "Exception", "Interrupt", "Fault", "Failed", "Failure", "Timeout", "Expired", "Exit", "Group")
+_ENDINGS = (
+    "Error",
+    "Exception",
+    "KeyboardInterrupt",
+    "SystemExit",
+    "ExceptionGroup",
+    "CompilerFailed",
+    "TimeoutExpired",
+)
 _HOMES = re.compile(r"(?:^|\.)_?(?:errors?|exceptions?|exc)\.")
 _ODD = {"Empty", "Full", "Again", "StopIteration", "StopAsyncIteration"}
 _QUIET = {"DEBUG", "INFO", "WARNING", "WARN"}
@@ -192,6 +202,8 @@ def exception_of(body: str, *, strict: bool) -> tuple[str | None, str | None]:
     loose = last in _ODD or (last[:1].isupper() and (humps or "." in name))
     if not (sure or (not strict and loose)):
         return None, None
+    if name in ("Error", "Exception"):
+        return None, None
     message = match["message"] if match["quoted"] is None else match["quoted"][1:].rstrip(")")
     return name, message
 
@@ -224,10 +236,10 @@ def signal_of(text: str) -> str | None:
 
 def _judged(line: Line, body: str, name: str | None, message: str | None) -> Sign | None:
     tier: Tier | None = None
-    if _NEVER.search(body):
-        tier = Tier.NEVER
-    elif _CONSEQUENCE.search(body) or _CONSEQUENCE.search(line.text):
+    if _CONSEQUENCE.search(body) or _CONSEQUENCE.search(line.text):
         tier = Tier.CONSEQUENCE
+    elif _NEVER.search(body):
+        tier = Tier.NEVER
     elif _NOTICE.search(body):
         tier = Tier.NOTICE
     elif name is not None or _CAUSE.search(body) or _CAUSE.search(line.text):

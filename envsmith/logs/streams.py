@@ -128,7 +128,7 @@ class Stream:
         text = body.strip()
         name, message = exception_of(text, strict=False)
         if name is None:
-            return None
+            return self._alone(line)
         tier = tier_of_exception(text)
         if self.quiet and tier is Tier.CAUSE:
             tier = Tier.NEVER

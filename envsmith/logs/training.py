@@ -17,6 +17,8 @@ from envsmith.logs.prefixes import peel
 KEPT_VALUES = 20_000
 """How many values of a series are held; beyond it every second finite one in the middle goes."""
 KEPT_NAMES = 2_000
+LINE_LETTERS = 16 * 1024
+"""How much of a line is read; VERL writes all of a step on one line."""
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|NaN|inf|Inf|Infinity)"
 _VALUE = rf"(?:(?P<value>{_NUMBER})|(?:(?:np|numpy|torch)\.\w+|tensor)\(\s*(?P<inner>{_NUMBER})(?:,[^()]*)?\))"
@@ -79,7 +81,8 @@ class _Growing:
 def read_series(pieces: Pieces) -> dict[str, Series]:
     """Read every numeric field of a log, by name."""
     growing: dict[str, _Growing] = {}
-    for number, text in every_line(pieces):
+    for number, whole in every_line(pieces):
+        text = whole[:LINE_LETTERS]
         if not _MAYBE.search(text):
             continue
         for name, value in fields_of(peel(number, text).text):
