@@ -65,6 +65,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "lockdiff",
         "checks",
         "symptoms",
+        "logs",
         "rules",
         "jobconfig",
         "keeping",

@@ -1,0 +1,213 @@
+"""The first effective error of a run: the line that would have to go for the others not to come.
+
+Causes come before notices of death and these before consequences, whatever came first in time; among equals, time
+orders files where all have it, else the order in which they were given. docs/logs.md says the rules to users.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from envsmith.logs.lines import LogFile, RawLine, Reader, cleaned
+from envsmith.logs.prefixes import Line, peel, time_of
+from envsmith.logs.signs import Tier
+from envsmith.logs.streams import Event, Frame, Stream
+from envsmith.redaction import redacted
+
+KEPT_EVENTS = 64
+"""How many events of a tier are kept of one file."""
+SECONDARY = 50
+"""How many later lines an answer shows."""
+OPEN_LINES = 4000
+"""How many lines of a file a traceback may take, other writers' lines included, before it is given up."""
+LINE_LETTERS = 4096
+"""How much of a line is judged and shown: what follows is data that somebody printed."""
+_STREAMS = 4096
+_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.I)
+_TABLE_RANK = re.compile(r"\blocal_rank: (\d+)|^\s*rank\s*: (\d+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Secondary:
+    """Another line that went wrong beside the first."""
+
+    file: str
+    line: int
+    text: str
+    reason: str
+    """`raised-from`, `consequence`, `notice`, `ignored`, or `other` for an error of its own."""
+    rank: int | None = None
+    worker: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstError:
+    """The first effective error."""
+
+    file: str
+    line: int
+    """1-based."""
+    text: str
+    """Cleaned of rank, worker, time and colours; secrets are cut."""
+    tier: str
+    """`cause`; `notice` when only deaths without a reason were found, `consequence` when only what follows others."""
+    exception: str | None = None
+    message: str | None = None
+    rank: int | None = None
+    worker: str | None = None
+    signal: str | None = None
+    """Such as `SIGKILL`, when the process was killed or crashed."""
+    library: str | None = None
+    """The shared library that the native stack names first."""
+    frame: Frame | None = None
+    """The innermost frame of user code, or the innermost at all."""
+    time_s: float | None = None
+    """Seconds within a year, None where the log has no times."""
+    secondary: tuple[Secondary, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Found:
+    file: int
+    event: Event
+
+
+def first_effective_error(files: Sequence[LogFile]) -> FirstError | None:
+    """Read the logs of one run and name the first effective error, None when nothing went wrong in them."""
+    found = [_Found(file=n, event=event) for n, file in enumerate(files) for event in _kept(file)]
+    ranked = sorted((one for one in found if one.event.tier <= Tier.CONSEQUENCE), key=lambda one: one.event.tier)
+    if not ranked:
+        return None
+    first = _earliest([one for one in ranked if one.event.tier == ranked[0].event.tier])
+    first = _hinted(found, first) or first
+    return _answer(files, first, found)
+
+
+def events_of(file: LogFile) -> Iterator[Event]:
+    """Give everything that went wrong in one log, in the order of its lines, in flat memory."""
+    reader = Reader(pieces=file.pieces)
+    streams: dict[tuple[int | None, str | None], Stream] = {}
+    open_streams: set[tuple[int | None, str | None]] = set()
+    last_time: float | None = None
+    for raw in reader.lines():
+        line = peel(raw.number, cleaned(raw.data)[:LINE_LETTERS])
+        last_time = line.time_s if line.time_s is not None else last_time
+        stream = streams.setdefault(line.stream, Stream())
+        event = stream.feed(line)
+        if stream.open:
+            reader.attentive = reader.attentive if line.stream in open_streams else OPEN_LINES
+            open_streams.add(line.stream)
+        else:
+            open_streams.discard(line.stream)
+        if open_streams and reader.attentive == 0:
+            _give_up(streams, open_streams)
+        if not open_streams:
+            reader.attentive = 0
+        if event is not None:
+            yield _timed(event, raw, last_time)
+        if len(streams) > _STREAMS:
+            streams = {key: streams[key] for key in open_streams}
+
+
+def _give_up(streams: dict[tuple[int | None, str | None], Stream], keys: set[tuple[int | None, str | None]]) -> None:
+    for key in keys:
+        streams[key].close()
+    keys.clear()
+
+
+def _timed(event: Event, raw: RawLine, last_time: float | None) -> Event:
+    """Give an event the time of its line, else the last one that stands before it."""
+    line = event.line
+    if line.time_s is not None:
+        return event
+    near = time_of(raw.before.decode("utf-8", "replace"), last=True)
+    values = {name: getattr(line, name) for name in Line.__slots__}
+    event.line = Line(**values | {"time_s": near if near is not None else last_time})
+    return event
+
+
+def _kept(file: LogFile) -> list[Event]:
+    counts: dict[Tier, int] = {}
+    kept: list[Event] = []
+    for event in events_of(file):
+        counts[event.tier] = counts.get(event.tier, 0) + 1
+        if counts[event.tier] <= KEPT_EVENTS:
+            kept.append(event)
+    return kept
+
+
+def _earliest(found: Sequence[_Found]) -> _Found:
+    """The first of one tier: per file by line, across files by time where each has one, else as given."""
+    firsts: dict[int, _Found] = {}
+    for one in found:
+        if one.file not in firsts or one.event.line.number < firsts[one.file].event.line.number:
+            firsts[one.file] = one
+    times = {n: one.event.line.time_s for n, one in firsts.items()}
+    if any(time is None for time in times.values()):
+        return firsts[min(firsts)]
+    return firsts[min(firsts, key=lambda n: (times[n] or 0.0, n))]
+
+
+def _hinted(found: Sequence[_Found], first: _Found) -> _Found | None:
+    """The warning before the error, in its file, that names its cause."""
+    for one in found:
+        wants = one.event.sign.wants
+        if wants is None or one.file != first.file or one.event.line.number > first.event.line.number:
+            continue
+        if wants.search(first.event.line.text):
+            return one
+    return None
+
+
+def _answer(files: Sequence[LogFile], first: _Found, found: Sequence[_Found]) -> FirstError:
+    event, name = first.event, files[first.file].name
+    exception = event.sign.exception is not None
+    others = sorted(
+        (one for one in found if one.event is not event and one.event.tier is not Tier.HINT),
+        key=lambda one: (one.file != first.file, one.file, one.event.line.number),
+    )
+    return FirstError(
+        file=name,
+        line=event.line.number,
+        text=_text(event),
+        tier="cause" if event.tier is Tier.HINT else event.tier.name.lower(),
+        exception=event.sign.exception,
+        message=redacted(event.sign.message) if event.sign.message else event.sign.message,
+        rank=_rank(event, name),
+        worker=event.line.worker,
+        signal=event.sign.signal,
+        library=event.library,
+        frame=event.frame if exception or event.library or event.sign.signal else None,
+        time_s=event.line.time_s,
+        secondary=tuple(_secondary(files, one) for one in others[:SECONDARY]),
+    )
+
+
+def _secondary(files: Sequence[LogFile], one: _Found) -> Secondary:
+    event, name = one.event, files[one.file].name
+    reasons = {Tier.CAUSE: "other", Tier.NOTICE: "notice", Tier.NEVER: "ignored"}
+    reason = "raised-from" if event.root is not None else reasons.get(event.tier, "consequence")
+    return Secondary(
+        file=name,
+        line=event.line.number,
+        text=_text(event),
+        reason=reason,
+        rank=_rank(event, name),
+        worker=event.line.worker,
+    )
+
+
+def _text(event: Event) -> str:
+    return redacted((event.line.body if event.sign.exception else event.line.text).strip())
+
+
+def _rank(event: Event, name: str) -> int | None:
+    """The rank that the line names, else the one that its file is named for."""
+    if event.line.rank is not None:
+        return event.line.rank
+    if match := _TABLE_RANK.search(event.line.text):
+        return int(match[1] or match[2])
+    match = _RANK_IN_NAME.search(name)
+    return int(match[1]) if match else None
