@@ -29,6 +29,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "observed",
         "patchbody",
         "hunks",
+        "patchlines",
         "sshsig",
         "ed25519",
         "ocireference",
