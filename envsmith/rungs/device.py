@@ -1,0 +1,222 @@
+"""The rung `device`: forward and backward in BF16 against a float32 reference computed on the CPU.
+
+The reference sees the same inputs, already rounded to BF16, so that only the device's arithmetic differs. Compared is
+the relative error by norm, |x - r| / |r|. A format with p bits of mantissa (hidden bit included) rounds every result to
+2^-p of its size at most: 2^-8 for BF16, 2^-11 for float16, 2^-24 for float32. Each case names how many roundings follow
+one another in it, and that many times 2^-p is its tolerance; a gradient passes twice as many.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .answering import Answer, Task, main, pick_device
+from .surroundings import mapped_libraries
+
+#: Bits of mantissa with the hidden one.
+MANTISSA_BITS = {"bfloat16": 8, "float16": 11, "float32": 24}
+MATMUL_SIZES = (128, 256, 512)
+#: Side of the square product that is timed, by kind of device.
+TIMED_SIZE = {"cuda": 4096, "cpu": 512}
+#: Rows of the timed product that are compared with the reference.
+COMPARED_ROWS = 16
+#: (batch, heads, tokens, head size)
+ATTENTION = (2, 4, 128, 64)
+#: (rows, width)
+LAYERNORM = (256, 512)
+#: (rows, width, inner width, classes)
+MLP = (128, 256, 512, 512)
+#: BF16 in hardware begins with this compute capability (CUDA C Programming Guide, read 2026-11-30).
+BF16_CAPABILITY = (8, 0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One computation: from inputs to an output, with gradients for every input."""
+
+    name: str
+    compute: Callable[..., Any]
+    inputs: list[Any]
+    """Float32 tensors on the CPU whose values the format holds exactly."""
+    roundings: int
+
+
+def run(task: Task, answer: Answer) -> None:
+    """Compare all cases, time the largest product and name the device."""
+    import torch
+
+    device = pick_device(answer)
+    name = task.options.get("dtype", "bfloat16")
+    if not usable(name, device, answer):
+        return
+    dtype = getattr(torch, name)
+    answer.figures["dtype_name"] = name
+    for case in cases(task.seed, dtype):
+        compare(case, device, dtype, answer)
+    time_product(task.seed, device, dtype, answer)
+    describe(device, answer)
+
+
+def usable(name: str, device: str, answer: Answer) -> bool:
+    """Whether the card has the format; a card without BF16 fails unless the recipe asks for another one."""
+    import torch
+
+    if name not in MANTISSA_BITS:
+        allowed = ", ".join(MANTISSA_BITS)
+        answer.say("dtype-unsupported", "failed", f"`dtype` is `{name}`", expected=allowed, actual=name)
+        return False
+    if name != "bfloat16":
+        answer.say("not-bf16", "note", f"the recipe asks for {name}: nothing is shown about BF16")
+    if name != "bfloat16" or device == "cpu":
+        return True
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= BF16_CAPABILITY:
+        return True
+    answer.say(
+        "dtype-unsupported",
+        "failed",
+        "this card has no BF16 arithmetic",
+        expected="compute capability 8.0 or more",
+        actual=".".join(str(number) for number in capability),
+        hint='set `dtype = "float16"` or `dtype = "float32"` for this rung and train in it',
+    )
+    return False
+
+
+def cases(seed: int, dtype: Any) -> list[Case]:
+    """Products of three sizes, attention, layer norm, and cross entropy through a small MLP block."""
+    import torch
+    from torch.nn import functional
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int, scale: float = 1.0) -> Any:
+        return (torch.randn(shape, generator=generator) * scale).to(dtype).float()
+
+    def block(x: Any, gain: Any, inner: Any, outer: Any) -> Any:
+        hidden = functional.gelu(functional.layer_norm(x, x.shape[-1:], gain) @ inner)
+        return functional.cross_entropy((hidden @ outer).float(), torch.arange(len(x), device=x.device))
+
+    rows, width, inside, classes = MLP
+    found = [Case(f"matmul_{n}", torch.matmul, [normal(n, n), normal(n, n, scale=n**-0.5)], 2) for n in MATMUL_SIZES]
+    found.append(Case("attention", functional.scaled_dot_product_attention, [normal(*ATTENTION) for _ in range(3)], 4))
+    found.append(
+        Case(
+            "layernorm",
+            lambda x, gain, bias: functional.layer_norm(x, x.shape[-1:], gain, bias),
+            [normal(*LAYERNORM), normal(LAYERNORM[1]), normal(LAYERNORM[1])],
+            4,
+        )
+    )
+    weights = [normal(width), normal(width, inside, scale=width**-0.5), normal(inside, classes, scale=inside**-0.5)]
+    found.append(Case("mlp_loss", block, [normal(rows, width), *weights], 6))
+    return found
+
+
+def compare(case: Case, device: str, dtype: Any, answer: Answer) -> None:
+    """Run a case on the device and as reference, and say how far output and gradients are apart."""
+    import torch
+
+    reference_type = torch.float64 if dtype == torch.float32 else torch.float32
+    wanted, wanted_gradients, _ = computed(case, "cpu", reference_type)
+    computed(case, device, dtype)  # the first call loads kernels
+    got, gradients, taken_s = computed(case, device, dtype)
+    answer.figures[f"{case.name}_forward_backward_ms"] = round(taken_s * 1000, 3)
+    bound = case.roundings * 2.0 ** -MANTISSA_BITS[str(dtype).removeprefix("torch.")]
+    judge(answer, f"{case.name}_forward", relative_error(got, wanted), bound)
+    errors = [relative_error(one, other) for one, other in zip(gradients, wanted_gradients, strict=True)]
+    worst = max(errors, key=lambda error: float("inf") if error != error else error)
+    judge(answer, f"{case.name}_gradient", worst, 2 * bound)
+
+
+def computed(case: Case, device: str, dtype: Any) -> tuple[Any, list[Any], float]:
+    """Output, gradients and seconds; the output is weighted by fixed numbers before the gradients are taken."""
+    import torch
+
+    inputs = [value.to(device=device, dtype=dtype, copy=True).requires_grad_() for value in case.inputs]
+    started = time.perf_counter()
+    output = case.compute(*inputs)
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+    gradients = torch.autograd.grad(output, inputs, weights.to(device=device, dtype=output.dtype))
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return output.detach(), list(gradients), time.perf_counter() - started
+
+
+def relative_error(got: Any, wanted: Any) -> float:
+    """|got - wanted| / |wanted| by Euclidean norm, NaN when anything in `got` is not finite."""
+    import torch
+
+    got, wanted = got.detach().double().cpu(), wanted.detach().double().cpu()
+    if not bool(torch.isfinite(got).all()):
+        return float("nan")
+    return float((got - wanted).norm() / wanted.norm())
+
+
+def judge(answer: Answer, name: str, error: float, bound: float) -> None:
+    """State one comparison."""
+    answer.figures[f"{name}_relative_error"] = error
+    answer.figures[f"{name}_relative_error_allowed"] = bound
+    if error != error:
+        answer.say("not-finite", "failed", f"{name} gave a number that is not finite", subject=name)
+        return
+    answer.check(
+        "numerics",
+        error <= bound,
+        f"{name} is as near to the reference as its format allows",
+        otherwise=f"{name} is farther from the reference than rounding explains",
+        subject=name,
+        expected=f"a relative error of {bound:.2e} at most",
+        actual=f"{error:.2e}",
+    )
+
+
+def time_product(seed: int, device: str, dtype: Any, answer: Answer) -> None:
+    """Time a large product, and compare some of its rows with the reference."""
+    import torch
+
+    size = TIMED_SIZE["cpu" if device == "cpu" else "cuda"]
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.randn(size, size, generator=generator).to(dtype)
+    right = (torch.randn(size, size, generator=generator) * size**-0.5).to(dtype)
+    wanted = left[:COMPARED_ROWS].double() @ right.double()
+    left, right = left.to(device), right.to(device)
+    product = left @ right
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        product = left @ right
+        if device != "cpu":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - started)
+    bits = MANTISSA_BITS[str(dtype).removeprefix("torch.")]
+    # Kernels for large products may add partial sums in the format itself: twice what a small product may lose.
+    judge(answer, f"matmul_{size}_timed", relative_error(product[:COMPARED_ROWS], wanted), 4 * 2.0**-bits)
+    answer.figures[f"matmul_{size}_timed_ms"] = round(min(times) * 1000, 3)
+    answer.figures["achieved_tflop_per_s"] = round(2 * size**3 / min(times) / 1e12, 3)
+
+
+def describe(device: str, answer: Answer) -> None:
+    """Versions and memory: what torch was built for, what the driver offers, what the process maps."""
+    import torch
+
+    answer.figures["torch_version"] = torch.__version__
+    answer.figures["torch_cuda_version"] = torch.version.cuda or "none"
+    answer.figures["matmul_sizes_elements"] = list(MATMUL_SIZES)
+    if device == "cpu":
+        return
+    answer.figures["compute_capability_version"] = ".".join(map(str, torch.cuda.get_device_capability(device)))
+    answer.figures["libcuda_paths"] = ", ".join(mapped_libraries("libcuda.so"))
+    answer.figures["libcudart_paths"] = ", ".join(mapped_libraries("libcudart"))
+    version = torch._C._cuda_getDriverVersion()
+    answer.figures["libcuda_version"] = f"{version // 1000}.{version % 1000 // 10}"
+    answer.figures["allocated_bytes"] = torch.cuda.memory_allocated(device)
+    answer.figures["reserved_bytes"] = torch.cuda.memory_reserved(device)
+    answer.figures["peak_allocated_bytes"] = torch.cuda.max_memory_allocated(device)
+
+
+if __name__ == "__main__":
+    main(run)
