@@ -1,0 +1,341 @@
+"""The rung `train-step`: GRPO steps of our own, and the proof that they moved weights that the next rollout uses.
+
+    rollout by the engine -> rewards -> group advantages -> loss, gradient, AdamW -> sync to the engine -> next rollout
+
+It is data-parallel over any number of ranks. Every step is checked as it happens and said once at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import grpo, weights
+from .answering import Answer, Task, identities_of, main, pick_device
+from .rollout import TransformersEngine, ends_of
+from .tiny import prompts, tiny_model
+from .trainranks import Ranks
+from .update import logprobs_of
+from .update import step as update
+
+PROMPTS, ANSWERS, CAP = 4, 8, 64
+LEARNING_RATE = 1e-3
+#: Mean difference of log-probabilities between engine and actor, in nats, by the engine's type of number.
+TOLERANCE_NATS = {"float32": 1e-4, "bfloat16": 2e-2}
+
+
+@dataclass
+class Run:
+    """What one rank holds during the steps, and what it saw in each."""
+
+    task: Task
+    answer: Answer
+    ranks: Ranks
+    actor: Any
+    optimizer: Any
+    engine: Any
+    questions: list[list[int]]
+    """Prompts of all steps and ranks as tokens."""
+    seen: dict[str, list[Any]] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    """Slug of a claim that did not hold, to the first place where it did not."""
+
+    def note(self, **figures: Any) -> None:
+        """Add one value to each list of figures."""
+        for name, value in figures.items():
+            self.seen.setdefault(name, []).append(value)
+
+    def breaks(self, what: str, holds: bool, place: str) -> None:
+        """Remember the first place where a claim did not hold."""
+        if not holds:
+            self.broken.setdefault(what, place)
+
+    def rollout(self, number: int) -> list[grpo.Sample]:
+        """Let the engine answer this rank's prompts of one step."""
+        options, size = self.task.options, int(self.task.options.get("prompts", PROMPTS))
+        start = (number * self.ranks.world + self.ranks.rank) * size
+        mine = [self.questions[(start + n) % len(self.questions)] for n in range(size)]
+        seed = self.task.seed + 1000 * number + self.ranks.rank
+        cap = int(options.get("max-tokens", CAP))
+        return list(self.engine.answer(mine, int(options.get("answers", ANSWERS)), cap, seed))
+
+
+def train_step(task: Task, answer: Answer) -> None:
+    """Run all steps and say what they proved."""
+    import torch
+
+    device = pick_device(answer)
+    if device == "cpu":
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), 4) // max(task.ranks, 1)))
+    else:
+        torch.cuda.reset_peak_memory_stats()
+    ranks = Ranks.join(device, task.timeout_s)
+    folder = model_folder(task)
+    actor, questions = load_actor(folder, device), read_prompts(folder)
+    answer.identities["model"] = identities_of(folder)
+    moving = list(weights.trainable(actor).values())
+    if not moving:
+        answer.say(
+            "nothing-trainable", "failed", "no parameter of the model may be trained: a step can change nothing",
+            expected="parameters with requires_grad", actual="0",
+            hint="look for what freezes them: `requires_grad` is off for all",
+        )  # fmt: skip
+        return ranks.close()
+    engine = make_engine(task, answer, folder, actor, device, max(map(len, questions)))
+    run = Run(task, answer, ranks, actor, make_optimizer(moving, task), engine, questions)
+    try:
+        go(run)
+    finally:
+        engine.close()
+    conclude(run)
+    ranks.close()
+
+
+def model_folder(task: Task) -> Path:
+    """The model of the recipe, or the one that rungs make themselves."""
+    named = task.options.get("model")
+    return Path(named) if named else tiny_model(task.shared, task.seed)
+
+
+def load_actor(folder: Path, device: str) -> Any:
+    """The model in float32: its weights are the master weights."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).train()
+
+
+def read_prompts(folder: Path) -> list[list[int]]:
+    """Sixty-four questions as tokens, in the model's chat template where it has one."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    plain = [f"what is {a} + {b}" for a in range(1, 9) for b in range(1, 9)]
+    texts = prompts(tokenizer, 64) if tokenizer.chat_template else plain
+    return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+
+
+def make_optimizer(parameters: list[Any], task: Task) -> Any:
+    """AdamW without weight decay, so that nothing moves without a gradient."""
+    import torch
+
+    rate = float(task.options.get("learning-rate", LEARNING_RATE))
+    return torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
+
+
+def make_engine(task: Task, answer: Answer, folder: Path, actor: Any, device: str, longest: int) -> Any:
+    """VLLM where it is asked for and can run; otherwise a second copy of the model in transformers."""
+    if task.options.get("engine") == "vllm":
+        if device != "cpu" and importlib.util.find_spec("vllm"):
+            from .vllm_engine import VllmEngine
+
+            length = longest + int(task.options.get("max-tokens", CAP))
+            return VllmEngine(folder, task.folder / f"engine.{task.rank}", device, ends_of(actor), length)
+        why = "no GPU can be used" if device == "cpu" else "the env has no vllm"
+        answer.say(
+            "engine-substituted", "warning" if device == "cpu" else "failed",
+            f"the rollouts were made by transformers, not by vLLM: {why}", expected="vllm", actual="transformers",
+        )  # fmt: skip
+    return TransformersEngine(actor, device)
+
+
+def go(run: Run) -> None:
+    """All steps; each ends with the rollout of the next one, made with the new weights."""
+    started = time.monotonic()
+    samples = run.rollout(0)
+    run.note(rollout_s=time.monotonic() - started)
+    same_everywhere(run, "before the first step")
+    for number in range(1, max(run.task.steps, 1) + 1):
+        old = copy.deepcopy(run.actor)
+        if not train(run, samples, number):
+            return
+        started = time.monotonic()
+        fresh = sync(run, number)
+        run.note(sync_s=time.monotonic() - started)
+        started = time.monotonic()
+        samples = run.rollout(number)
+        run.note(rollout_s=time.monotonic() - started)
+        prove_rollout(run, samples, old, number, moved=fresh)
+
+
+def train(run: Run, samples: list[grpo.Sample], number: int) -> bool:
+    """Reward one rollout and step; False where the step could not be made."""
+    started = time.monotonic()
+    rule = grpo.RULES[run.task.options.get("rewards", "varied")]
+    rewards = [rule(sample) for sample in samples]
+    groups = grpo.groups_of(samples)
+    spreads = [grpo.spread([rewards[place] for place in places]) for places in groups]
+    weight = [0.0] * len(samples)
+    for places in groups:
+        for place, value in zip(places, grpo.advantages([rewards[place] for place in places]), strict=True):
+            weight[place] = value
+    old = logprobs_of(run.actor, samples, run.ranks.device)
+    before = weights.copies(weights.trainable(run.actor))
+    outcome = update(run.actor, run.optimizer, samples, old, weight, run.ranks)
+    run.note(
+        loss=outcome.loss,
+        gradient_norm=outcome.gradient_norm,
+        reward_mean=run.ranks.mean(sum(rewards) / len(rewards)),
+        reward_std=run.ranks.mean(sum(spreads) / len(spreads)),
+        reward_std_largest=max(run.ranks.gather(max(spreads))),
+        advantage_max=max(map(abs, weight)),
+        groups_with_variance=sum(run.ranks.gather(sum(value > 0 for value in spreads))),
+        answers=len(samples),
+        ended_by_themselves=sum(sample.ended for sample in samples),
+        answer_tokens=sum(len(sample.tokens) for sample in samples),
+    )
+    if outcome.fault:
+        say_fault(run, outcome, number)
+        return False
+    moved(run, weights.change(before, weights.trainable(run.actor)), number)
+    new = logprobs_of(run.actor, samples, run.ranks.device)
+    run.note(kl_to_old_nats=grpo.divergence(sum(old, []), sum(new, [])), update_s=time.monotonic() - started)
+    say_step(run, number)
+    same_everywhere(run, f"after step {number}")
+    return True
+
+
+def say_fault(run: Run, outcome: Any, number: int) -> None:
+    """Name what was no number, and where."""
+    loss = outcome.fault == "loss-not-finite"
+    thing, value = ("loss", outcome.loss) if loss else ("gradient norm", outcome.gradient_norm)
+    held = "hold a NaN or an infinity before the step" if loss else "have a gradient that is not finite"
+    names = f"these parameters {held}: {weights.some(outcome.names)}" if outcome.names else "all weights here are finite"
+    run.answer.say(
+        outcome.fault, "failed", f"the {thing} of step {number} is {value}; {names}",
+        subject=outcome.names[0] if outcome.names else None, expected="a finite number", actual=value,
+        hint="check the weights that were loaded, then the kernels: run the rungs `device` and `encode`",
+    )  # fmt: skip
+
+
+def moved(run: Run, change: weights.Change, number: int) -> None:
+    """Compare the weights with those before the step; with a signal they must have moved, without one they must not."""
+    run.note(parameters_changed=len(change.changed), change_norm=change.norm)
+    run.answer.figures["parameters_trainable"] = change.total
+    signal = run.seen["groups_with_variance"][-1] > 0
+    gradient = run.seen["gradient_norm"][-1]
+    run.breaks("gradient-zero", not signal or gradient > 0, f"step {number}")
+    run.breaks("parameters-unchanged", not signal or bool(change.changed), f"step {number}")
+    run.breaks("moved-without-signal", signal or not change.changed, f"step {number}: {weights.some(change.changed)}")
+
+
+def sync(run: Run, number: int) -> bool:
+    """Hand the weights to the engine and compare digests; returns whether the engine's weights are others now."""
+    state = run.actor.state_dict()
+    before = run.engine.digests()
+    run.engine.load(state)
+    after, expected = run.engine.digests(), run.engine.expected(state)
+    wrong = [name for name, value in expected.items() if after[name] != value]
+    run.note(tensors_synced=len(expected) - len(wrong), tensors_new_in_engine=sum(before[n] != after[n] for n in after))
+    run.breaks("engine-not-synced", bool(expected) and not wrong, f"step {number}: {weights.some(wrong)}")
+    changed = run.seen["parameters_changed"][-1] > 0
+    run.breaks("engine-not-synced", not changed or before != after, f"step {number}: the engine's weights are the old")
+    return changed
+
+
+def prove_rollout(run: Run, samples: list[grpo.Sample], old: Any, number: int, *, moved: bool) -> None:
+    """Hold the engine's log-probabilities of the next rollout against the new actor's and the old one's."""
+    drawn = sum((sample.logprobs for sample in samples), [])
+    new = grpo.mean_difference(drawn, sum(logprobs_of(run.actor, samples, run.ranks.device), []))
+    past = grpo.mean_difference(drawn, sum(logprobs_of(old, samples, run.ranks.device), []))
+    limit = TOLERANCE_NATS[run.engine.dtype]
+    run.note(engine_to_new_actor_nats=new, engine_to_old_actor_nats=past)
+    run.breaks("engine-differs", new <= limit, f"after step {number}: {new:.3g} nats a token")
+    run.breaks("rollout-not-new", not moved or past > max(limit, 2 * new), f"after step {number}: {past:.3g} nats")
+
+
+def same_everywhere(run: Run, when: str) -> None:
+    """All ranks must hold the same weights."""
+    mine = weights.one_digest(weights.digests(dict(run.actor.named_parameters())))
+    every = run.ranks.gather(mine)
+    others = [str(rank) for rank, value in enumerate(every) if value != every[0]]
+    run.breaks("ranks-differ", not others, f"{when}: ranks {', '.join(others)} differ from rank 0")
+
+
+def say_step(run: Run, number: int) -> None:
+    """One line that readers of trainers' logs understand, from the first rank."""
+    if run.ranks.rank == 0:
+        last = {name: values[-1] for name, values in run.seen.items()}
+        line = {
+            "loss": last["loss"], "grad_norm": last["gradient_norm"], "reward": last["reward_mean"],
+            "reward_std": last["reward_std"], "kl": last["kl_to_old_nats"], "global_step": number,
+        }  # fmt: skip
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
+#: Claims in the order in which a failure explains those behind it: slug, the claim, its failure, what to do.
+CLAIMS = (
+    ("gradient-zero", "every step with unequal rewards had a gradient", "the gradient is zero though rewards differ",
+     "look for what detaches the log-probabilities from the parameters"),
+    ("parameters-unchanged", "every step with unequal rewards moved parameters",
+     "no parameter moved though the step counter did", "look at the learning rate and at what the optimizer holds"),
+    ("moved-without-signal", "no parameter moved without a signal",
+     "parameters moved though every advantage is zero", "look for weight decay, or a loss beside the policy's"),
+    ("ranks-differ", "all ranks hold the same parameters", "the ranks' parameters differ",
+     "look at the all-reduce of the gradients: run the rung `collective`"),
+    ("engine-not-synced", "the engine's tensors equal the actor's after every step",
+     "the engine's tensors are not the actor's after the sync", "look at how the engine loads weights and at its names"),
+    ("engine-differs", "the engine gives the next rollout the log-probabilities that the actor gives it",
+     "engine and actor give the same tokens different log-probabilities",
+     "compare both on one prompt: attention kernels, positions, type of numbers"),
+    ("rollout-not-new", "the next rollout was made with the new weights",
+     "the next rollout does not show the new weights", "look for a prefix cache or a captured graph of the old weights"),
+)  # fmt: skip
+
+
+def conclude(run: Run) -> None:
+    """Say what held over all steps, and keep the figures."""
+    import torch
+
+    answer, seen = run.answer, run.seen
+    complete = len(seen.get("sync_s", [])) == max(run.task.steps, 1)
+    for what, claim, otherwise, hint in CLAIMS:
+        if what in run.broken:
+            answer.say(what, "failed", f"{otherwise} ({run.broken[what]})", actual=run.broken[what], hint=hint)
+        elif complete:
+            answer.say(what, "ok", claim)
+    if complete:
+        say_signal(run)
+    if seen.get("answers") and sum(seen["ended_by_themselves"]) == 0:
+        answer.say(
+            "all-at-cap", "warning", f"all {sum(seen['answers'])} answers stopped at the cap, none ended by itself",
+            hint="raise `max-tokens`, or check that the chat template and the end token fit the model",
+        )  # fmt: skip
+    steps = len(seen.get("update_s", []))
+    limit = TOLERANCE_NATS[run.engine.dtype]
+    answer.figures |= seen | {
+        "global_step": steps, "ranks": run.ranks.world, "backend": run.ranks.backend or "none",
+        "engine": f"{run.engine.name} {run.engine.dtype}", "tolerance_nats": limit,
+    }  # fmt: skip
+    if run.ranks.device != "cpu":
+        answer.figures["torch_peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+        answer.figures["torch_peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
+
+
+def say_signal(run: Run) -> None:
+    """One group with variance is enough; with none the steps proved nothing."""
+    seen, signal = run.seen, run.seen["groups_with_variance"]
+    if not any(signal):
+        run.answer.say(
+            "equal-rewards", "inconclusive",
+            "every group's rewards are equal, so every advantage is zero: that is why the gradient is zero",
+            expected="at least one group with unequal rewards",
+            actual=f"reward mean {seen['reward_mean'][0]:.4g}, largest std of a group {max(seen['reward_std_largest'])}, "
+            f"gradient norm {max(seen['gradient_norm'])}, parameters changed {sum(seen['parameters_changed'])}",
+            hint="take prompts that the model answers sometimes right and sometimes wrong",
+        )  # fmt: skip
+    elif not all(signal):
+        steps = ", ".join(str(n) for n, groups in enumerate(signal, 1) if not groups)
+        run.answer.say("equal-rewards", "warning", f"no group of step {steps} had unequal rewards: it trained nothing")
+    else:
+        run.answer.say("equal-rewards", "ok", f"{sum(signal)} groups had unequal rewards")
+
+
+if __name__ == "__main__":
+    main(train_step)
