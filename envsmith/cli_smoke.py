@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 @click.argument("env")
 @click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
 @click.option("--to", metavar="RUNG", help="The last rung to climb [default: the last of the recipe].")
+@click.option("--only", multiple=True, metavar="RUNG", help="Climb only this rung; may be given again.")
 @click.option("--set", "settings", multiple=True, metavar="RUNG.KEY=VALUE", help="Change a key for this run.")
 @click.option("--evidence", metavar="DIR", help="Write the record as a folder that can be checked elsewhere.")
-def smoke(env: str, root: str | None, to: str | None, settings: tuple[str, ...], evidence: str | None) -> Result:
+def smoke(
+    env: str, root: str | None, to: str | None, only: tuple[str, ...], settings: tuple[str, ...], evidence: str | None
+) -> Result:
     """Climb the smoke ladder in ENV: static to one training step and back from a checkpoint.
 
     \b
     envsmith smoke a100/rl                               every rung of the recipe, in order
     envsmith smoke a100/rl --to generate                 up to a generation
+    envsmith smoke a100/rl --only collective --set collective.ranks=4
     envsmith smoke a100/rl --evidence out/a100-rl        with a record that `envsmith inspect` checks elsewhere
     envsmith smoke a100/rl --to train-step --set train-step.rewards=constant     shown failing
     """
     from envsmith.commands.smoke import run as command
 
     linux_only("smoke")
-    return command(env, root=root, to=to, settings=settings, environ=os.environ, screen=screen())
+    return command(env, root=root, to=to, only=only, settings=settings, environ=os.environ, screen=screen())

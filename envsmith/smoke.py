@@ -80,19 +80,28 @@ class Rung:
         return self.ranks if LADDER[self.kind].ranked else 1
 
 
-def climb(tables: Sequence[Mapping[str, Any]], *, packages: Collection[str], to: str | None) -> tuple[Rung, ...]:
+def climb(
+    tables: Sequence[Mapping[str, Any]],
+    *,
+    packages: Collection[str],
+    to: str | None = None,
+    only: Sequence[str] = (),
+) -> tuple[Rung, ...]:
     """The rungs to climb, in the ladder's order: those of the recipe, else all that the env has the packages for.
 
-    `to` is the last one; one that is not among them is added with its own limits.
+    `to` is the last one, `only` names the ones to climb, by kind or name; one that is not among them is added with
+    its own limits.
 
     Raises:
         InputError: `unknown-rung`.
     """
     known = list(LADDER)
-    if to is not None and to not in LADDER:
-        close = difflib.get_close_matches(to, known, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else f"rungs: {', '.join(known)}"
-        raise InputError(Problem(code="unknown-rung", message=f"`{to}` is not a rung of the smoke ladder", hint=hint))
+    named = {str(table["name"]) for table in tables if table.get("name")}
+    wrong = [_unknown(one, known) for one in filter(None, (to, *only)) if one not in LADDER and one not in named]
+    if wrong:
+        raise InputError(*wrong)
+    if to in named:
+        to = next(table["rung"] for table in tables if table.get("name") == to)
     chosen = list(tables) or [
         {"rung": kind}
         for kind, about in LADDER.items()
@@ -104,8 +113,21 @@ def climb(tables: Sequence[Mapping[str, Any]], *, packages: Collection[str], to:
             if to in _ON_REQUEST:
                 raise InputError(_nothing_to_run(to))
             chosen.append({"rung": to})
+    if only:
+        kept = [table for table in chosen if table["rung"] in only or table.get("name") in only]
+        there = {table["rung"] for table in kept} | {table.get("name") for table in kept}
+        lacking = [one for one in only if one not in there]
+        if set(lacking) & set(_ON_REQUEST):
+            raise InputError(_nothing_to_run(lacking[0]))
+        chosen = kept + [{"rung": one} for one in dict.fromkeys(lacking)]
     chosen.sort(key=lambda table: known.index(table["rung"]))
     return tuple(_rung(table, chosen) for table in chosen)
+
+
+def _unknown(name: str, known: Sequence[str]) -> Problem:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean `{close[0]}`?" if close else f"rungs: {', '.join(known)}"
+    return Problem(code="unknown-rung", message=f"`{name}` is not a rung of the smoke ladder", hint=hint)
 
 
 def _nothing_to_run(kind: str) -> Problem:
@@ -182,15 +204,6 @@ class Segment:
 
     name: str
     size_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstError:
-    """Where a rung's logs first say what really went wrong."""
-
-    file: str
-    line: int
-    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ from envsmith.commands.envs import env_root, shown
 from envsmith.commands.freshness import staleness
 from envsmith.commands.lock import make_and_write
 from envsmith.commands.making import origins_of, patches_of, stored_of
+from envsmith.commands.patchfiles import patched_lines
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.snapshots import read_snapshot
@@ -168,7 +169,7 @@ def _order(
     python_sha256 = interpreter_digest(interpreter.path)
     over = recipe.base.python if recipe.base else None
     patches = patches_of(workspace, env, lock)
-    smoke = {"rungs": [rung.table() for rung in recipe.smoke], "patched": []}
+    smoke = {"rungs": [rung.table() for rung in recipe.smoke], "patched": patched_lines(patches)}
     mark = fingerprint(lock, launch.to_dict(), interpreter.version, python_sha256, base=over)
     place = find_place(root / f"{lock.stack}-{lock.env}", mark, rebuild=rebuild)
     plan = make_plan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -23,12 +24,13 @@ from envsmith.commands.subject import Subject
 from envsmith.commands.workcopies import work_dirs
 from envsmith.errors import EnvsmithError
 from envsmith.launch import LaunchEnvironment
+from envsmith.logs.firsterror import FirstError, first_effective_error
+from envsmith.logs.lines import LogFile
 from envsmith.redaction import CUT, holds_secret, redacted
 from envsmith.report import Finding, Severity
 from envsmith.smoke import (
     LADDER,
     MEMORY_TOLERANCE_BYTES,
-    FirstError,
     Rung,
     RungRun,
     judge_exit,
@@ -171,7 +173,19 @@ def climb_rung(way: Climb, rung: Rung, number: int, before: Sequence[Climbed]) -
 
 def _judged(run: RungRun, folder: Path, examination: Examination | None) -> Climbed:
     findings = judge_rung(run)
-    return Climbed(run=run, findings=findings, status=status_of(run, findings), folder=folder, examination=examination)
+    status = status_of(run, findings)
+    error = None if status == "passed" else _first_error(folder)
+    return Climbed(run=run, findings=findings, status=status, folder=folder, first_error=error, examination=examination)
+
+
+def _first_error(folder: Path) -> FirstError | None:
+    """What the logs of a rung first say of a cause, those of processes that its payload started included."""
+    paths = sorted(path for path in folder.rglob("*.log") if path.is_file())
+    with contextlib.ExitStack() as opened:
+        files = [
+            LogFile(name=str(path.relative_to(folder)), pieces=opened.enter_context(path.open("rb"))) for path in paths
+        ]
+        return first_effective_error(files)
 
 
 def _settled(before: tuple[int, ...] | None, environ: Mapping[str, str]) -> tuple[int, ...] | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import glob
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envsmith.errors import InputError, Problem
+from envsmith.logs.expected import judge_fields, judge_output, parse_expectations, parse_patterns
+from envsmith.logs.training import read_series
 from envsmith.report import Finding, Severity
 from envsmith.smoke import Ended, Rung, RungRun
 from envsmith.tools.ranks import Start, run_ranks
@@ -46,7 +49,38 @@ def _filled(word: str, folder: Path, way: Climb) -> str:
 
 
 def _judge(rung: Rung, folder: Path, way: Climb, log: Path) -> Iterator[Finding]:
+    """Hold what it said and what it left against the recipe."""
+    patterns = parse_patterns(rung.options.get("expect-output", ()), where=f"{rung.label}.expect-output")
+    fields = parse_expectations(rung.options.get("expect-fields", {}), where=f"{rung.label}.expect-fields")
+    with log.open("rb") as stream:
+        for one in judge_output(stream, patterns):
+            if not one.ok:
+                message = f"the command's output holds nothing that `{one.pattern}` fits"
+                yield _finding(rung, "output-missing", message, expected=one.pattern)
+    with log.open("rb") as stream:
+        for field in judge_fields(read_series(stream) if fields else {}, fields):
+            if not field.ok:
+                message = f"the field `{field.field}` of its log is not as expected"
+                words = {"expected": field.expected, "actual": field.actual, "hint": field.hint}
+                yield _finding(rung, "field-differs", message, **words)
     yield from _files(rung, folder, way)
+
+
+def require_expectations(rungs: Iterable[Rung]) -> None:
+    """Refuse what a recipe expects in words that nobody understands, before anything runs.
+
+    Raises:
+        InputError: `expect-output-malformed`, `expect-field-malformed`.
+    """
+    problems: list[Problem] = []
+    for rung in rungs:
+        for read, key, empty in ((parse_patterns, "expect-output", ()), (parse_expectations, "expect-fields", {})):
+            try:
+                read(rung.options.get(key, empty), where=f"{rung.label}.{key}")
+            except InputError as error:
+                problems += error.problems
+    if problems:
+        raise InputError(*problems)
 
 
 def _files(rung: Rung, folder: Path, way: Climb) -> Iterator[Finding]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from envsmith.commands.envs import shown
 from envsmith.errors import InputError, Problem
 from envsmith.lock import LockedPatch, LockedSeries
+from envsmith.patchlines import final_lines
 from envsmith.series import Patch, check_base, parse_patch, parse_series
 
 
@@ -23,6 +24,30 @@ class PatchSet:
     def named(self) -> tuple[tuple[str, bytes], ...]:
         """(name, content) of every patch, as git takes them."""
         return tuple((patch.name, patch.data) for patch in self.patches)
+
+
+def patched_lines(sets: Mapping[str, PatchSet]) -> list[dict[str, object]]:
+    """For every patch of every set, by source name or `wheel:<name>`: the lines of the finished tree that it wrote.
+
+    The receipt keeps them, so that a rung of the smoke ladder can show that they were executed.
+    """
+    rows: list[dict[str, object]] = []
+    for key, patch_set in sets.items():
+        kind, _, name = key.rpartition(":")
+        series = [one.path for one in patch_set.series for _ in one.patches]
+        written = final_lines([patch.data for patch in patch_set.patches])
+        for where, patch, files in zip(series, patch_set.patches, written, strict=True):
+            rows.append(
+                {
+                    "series": where,
+                    "patch": patch.name,
+                    "target": name,
+                    "kind": kind or "source",
+                    "sha256": patch.sha256,
+                    "files": [{"path": file.path, "lines": list(file.lines)} for file in files],
+                }
+            )
+    return rows
 
 
 def read_patches(folder: Path, series_paths: Iterable[str], base: str | None) -> PatchSet:

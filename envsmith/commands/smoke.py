@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from envsmith.commands.climbing import Climb, Climbed, climb_rung, open_climb
-from envsmith.commands.envs import env_root, open_env, shown
+from envsmith.commands.commandrung import require_expectations
+from envsmith.commands.envs import env_root, is_ours, open_env, shown
 from envsmith.commands.foreign import open_foreign
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
@@ -28,6 +29,7 @@ def run(
     *,
     root: str | None,
     to: str | None,
+    only: tuple[str, ...],
     settings: tuple[str, ...],
     environ: Mapping[str, str],
     screen: Screen,
@@ -40,7 +42,8 @@ def run(
     """
     subject = _subject(env, root, environ)
     tables = with_settings(tables_of(subject), settings)
-    rungs = climb(tables, packages=packages_of(subject), to=to)
+    rungs = climb(tables, packages=packages_of(subject), to=to, only=only)
+    require_expectations(rungs)
     started = datetime.now(timezone.utc)
     began = time.monotonic()
     way = open_climb(subject, rungs, environ=environ, screen=screen)
@@ -52,8 +55,6 @@ def run(
 def _subject(env: str, root: str | None, environ: Mapping[str, str]) -> Subject:
     built = open_env(env, env_root(root, environ))
     if built.receipt is None:
-        from envsmith.commands.envs import is_ours
-
         if not is_ours(built):
             return open_foreign(built, lock=None, environ=environ)
         raise NegativeAnswer(
