@@ -232,7 +232,7 @@ def keep_figures(answer: Answer, whole: Any, saved: Any, resumed: Any) -> None:
     answer.figures |= {
         "global_step_saved": saved["saved"]["step"], "global_step_end": resumed["end"]["step"],
         "loss_uninterrupted": whole["losses"], "loss_resumed": saved["losses"] + resumed["losses"],
-        "learning_rate": whole["rates"], "sample_ids_resumed": sum(resumed["ids"], []),
+        "learning_rate": whole["rates"], "sample_ids_resumed": [one for ids in resumed["ids"] for one in ids],
         "data_epoch_saved": saved["saved"]["data"]["epoch"], "data_offset_saved": saved["saved"]["data"]["offset"],
         "parameters": len(digests[checkpoint.MODEL]), "optimizer_states": len(digests[checkpoint.OPTIMIZER]),
         "checkpoint_bytes": saved["checkpoint_bytes"], "write_s": saved["write_s"], "load_s": resumed["load_s"],

@@ -133,7 +133,9 @@ class Training:
         weights, names = dict(self.model.named_parameters()), self._names()
         saved = tensors[checkpoint.OPTIMIZER]
         lacking = [name for name in weights if name not in tensors[checkpoint.MODEL]]
-        lacking += [f"{n}.{key}" for n in names for key in ("exp_avg", "exp_avg_sq", "step") if f"{n}.{key}" not in saved]
+        lacking += [
+            f"{n}.{key}" for n in names for key in ("exp_avg", "exp_avg_sq", "step") if f"{n}.{key}" not in saved
+        ]
         if lacking:
             more = f"{lacking[0]} and {len(lacking) - 1} more"
             raise checkpoint.IncompleteError([f"states that the run needs are in no file: {more}"])
