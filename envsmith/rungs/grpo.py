@@ -87,13 +87,17 @@ def clipped_loss(new: Any, old: Any, advantage: Any, mask: Any) -> Any:
     return -(worst * mask).sum()
 
 
-def divergence(old: Sequence[float], new: Sequence[float]) -> float:
+def divergence(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> float:
     """KL of the old policy from the new over tokens that the old one drew: the estimator that is never negative."""
-    terms = [math.exp(after - before) - 1 - (after - before) for before, after in zip(old, new, strict=True)]
+    terms = [math.exp(after - before) - 1 - (after - before) for before, after in _pairs(old, new)]
     return math.fsum(terms) / max(len(terms), 1)
 
 
-def mean_difference(left: Sequence[float], right: Sequence[float]) -> float:
-    """Mean absolute difference of two lists of log-probabilities, in nats."""
-    pairs = [abs(one - other) for one, other in zip(left, right, strict=True)]
-    return math.fsum(pairs) / max(len(pairs), 1)
+def mean_difference(left: Sequence[Sequence[float]], right: Sequence[Sequence[float]]) -> float:
+    """Mean absolute difference of the log-probabilities of the same answers, in nats a token."""
+    gaps = [abs(one - other) for one, other in _pairs(left, right)]
+    return math.fsum(gaps) / max(len(gaps), 1)
+
+
+def _pairs(left: Sequence[Sequence[float]], right: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    return [pair for one, other in zip(left, right, strict=True) for pair in zip(one, other, strict=True)]

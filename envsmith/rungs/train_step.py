@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,14 +18,13 @@ from . import grpo, weights
 from .answering import Answer, Task, identities_of, main, pick_device
 from .rollout import TransformersEngine, ends_of
 from .tiny import prompts, tiny_model
+from .train_claims import TOLERANCE_NATS, conclude, say_fault, say_step
 from .trainranks import Ranks
 from .update import logprobs_of
 from .update import step as update
 
 PROMPTS, ANSWERS, CAP = 4, 8, 64
 LEARNING_RATE = 1e-3
-#: Mean difference of log-probabilities between engine and actor, in nats, by the engine's type of number.
-TOLERANCE_NATS = {"float32": 1e-4, "bfloat16": 2e-2}
 
 
 @dataclass
@@ -71,7 +69,8 @@ def train_step(task: Task, answer: Answer) -> None:
 
     device = pick_device(answer)
     if device == "cpu":
-        torch.set_num_threads(max(1, min(torch.get_num_threads(), 4) // max(task.ranks, 1)))
+        # More threads wait for each other longer than the tiny model computes, above all on a machine in use.
+        torch.set_num_threads(min(torch.get_num_threads(), 4) if "model" in task.options else 1)
     else:
         torch.cuda.reset_peak_memory_stats()
     ranks = Ranks.join(device, task.timeout_s)
@@ -194,23 +193,10 @@ def train(run: Run, samples: list[grpo.Sample], number: int) -> bool:
         return False
     moved(run, weights.change(before, weights.trainable(run.actor)), number)
     new = logprobs_of(run.actor, samples, run.ranks.device)
-    run.note(kl_to_old_nats=grpo.divergence(sum(old, []), sum(new, [])), update_s=time.monotonic() - started)
+    run.note(kl_to_old_nats=grpo.divergence(old, new), update_s=time.monotonic() - started)
     say_step(run, number)
     same_everywhere(run, f"after step {number}")
     return True
-
-
-def say_fault(run: Run, outcome: Any, number: int) -> None:
-    """Name what was no number, and where."""
-    loss = outcome.fault == "loss-not-finite"
-    thing, value = ("loss", outcome.loss) if loss else ("gradient norm", outcome.gradient_norm)
-    held = "hold a NaN or an infinity before the step" if loss else "have a gradient that is not finite"
-    names = f"these parameters {held}: {weights.some(outcome.names)}" if outcome.names else "all weights here are finite"
-    run.answer.say(
-        outcome.fault, "failed", f"the {thing} of step {number} is {value}; {names}",
-        subject=outcome.names[0] if outcome.names else None, expected="a finite number", actual=value,
-        hint="check the weights that were loaded, then the kernels: run the rungs `device` and `encode`",
-    )  # fmt: skip
 
 
 def moved(run: Run, change: weights.Change, number: int) -> None:
@@ -233,16 +219,16 @@ def sync(run: Run, number: int) -> bool:
     wrong = [name for name, value in expected.items() if after[name] != value]
     run.note(tensors_synced=len(expected) - len(wrong), tensors_new_in_engine=sum(before[n] != after[n] for n in after))
     run.breaks("engine-not-synced", bool(expected) and not wrong, f"step {number}: {weights.some(wrong)}")
-    changed = run.seen["parameters_changed"][-1] > 0
+    changed = bool(run.seen["parameters_changed"][-1] > 0)
     run.breaks("engine-not-synced", not changed or before != after, f"step {number}: the engine's weights are the old")
     return changed
 
 
 def prove_rollout(run: Run, samples: list[grpo.Sample], old: Any, number: int, *, moved: bool) -> None:
     """Hold the engine's log-probabilities of the next rollout against the new actor's and the old one's."""
-    drawn = sum((sample.logprobs for sample in samples), [])
-    new = grpo.mean_difference(drawn, sum(logprobs_of(run.actor, samples, run.ranks.device), []))
-    past = grpo.mean_difference(drawn, sum(logprobs_of(old, samples, run.ranks.device), []))
+    drawn = [sample.logprobs for sample in samples]
+    new = grpo.mean_difference(drawn, logprobs_of(run.actor, samples, run.ranks.device))
+    past = grpo.mean_difference(drawn, logprobs_of(old, samples, run.ranks.device))
     limit = TOLERANCE_NATS[run.engine.dtype]
     run.note(engine_to_new_actor_nats=new, engine_to_old_actor_nats=past)
     run.breaks("engine-differs", new <= limit, f"after step {number}: {new:.3g} nats a token")
@@ -255,86 +241,6 @@ def same_everywhere(run: Run, when: str) -> None:
     every = run.ranks.gather(mine)
     others = [str(rank) for rank, value in enumerate(every) if value != every[0]]
     run.breaks("ranks-differ", not others, f"{when}: ranks {', '.join(others)} differ from rank 0")
-
-
-def say_step(run: Run, number: int) -> None:
-    """One line that readers of trainers' logs understand, from the first rank."""
-    if run.ranks.rank == 0:
-        last = {name: values[-1] for name, values in run.seen.items()}
-        line = {
-            "loss": last["loss"], "grad_norm": last["gradient_norm"], "reward": last["reward_mean"],
-            "reward_std": last["reward_std"], "kl": last["kl_to_old_nats"], "global_step": number,
-        }  # fmt: skip
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-
-
-#: Claims in the order in which a failure explains those behind it: slug, the claim, its failure, what to do.
-CLAIMS = (
-    ("gradient-zero", "every step with unequal rewards had a gradient", "the gradient is zero though rewards differ",
-     "look for what detaches the log-probabilities from the parameters"),
-    ("parameters-unchanged", "every step with unequal rewards moved parameters",
-     "no parameter moved though the step counter did", "look at the learning rate and at what the optimizer holds"),
-    ("moved-without-signal", "no parameter moved without a signal",
-     "parameters moved though every advantage is zero", "look for weight decay, or a loss beside the policy's"),
-    ("ranks-differ", "all ranks hold the same parameters", "the ranks' parameters differ",
-     "look at the all-reduce of the gradients: run the rung `collective`"),
-    ("engine-not-synced", "the engine's tensors equal the actor's after every step",
-     "the engine's tensors are not the actor's after the sync", "look at how the engine loads weights and at its names"),
-    ("engine-differs", "the engine gives the next rollout the log-probabilities that the actor gives it",
-     "engine and actor give the same tokens different log-probabilities",
-     "compare both on one prompt: attention kernels, positions, type of numbers"),
-    ("rollout-not-new", "the next rollout was made with the new weights",
-     "the next rollout does not show the new weights", "look for a prefix cache or a captured graph of the old weights"),
-)  # fmt: skip
-
-
-def conclude(run: Run) -> None:
-    """Say what held over all steps, and keep the figures."""
-    import torch
-
-    answer, seen = run.answer, run.seen
-    complete = len(seen.get("sync_s", [])) == max(run.task.steps, 1)
-    for what, claim, otherwise, hint in CLAIMS:
-        if what in run.broken:
-            answer.say(what, "failed", f"{otherwise} ({run.broken[what]})", actual=run.broken[what], hint=hint)
-        elif complete:
-            answer.say(what, "ok", claim)
-    if complete:
-        say_signal(run)
-    if seen.get("answers") and sum(seen["ended_by_themselves"]) == 0:
-        answer.say(
-            "all-at-cap", "warning", f"all {sum(seen['answers'])} answers stopped at the cap, none ended by itself",
-            hint="raise `max-tokens`, or check that the chat template and the end token fit the model",
-        )  # fmt: skip
-    steps = len(seen.get("update_s", []))
-    limit = TOLERANCE_NATS[run.engine.dtype]
-    answer.figures |= seen | {
-        "global_step": steps, "ranks": run.ranks.world, "backend": run.ranks.backend or "none",
-        "engine": f"{run.engine.name} {run.engine.dtype}", "tolerance_nats": limit,
-    }  # fmt: skip
-    if run.ranks.device != "cpu":
-        answer.figures["torch_peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
-        answer.figures["torch_peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
-
-
-def say_signal(run: Run) -> None:
-    """One group with variance is enough; with none the steps proved nothing."""
-    seen, signal = run.seen, run.seen["groups_with_variance"]
-    if not any(signal):
-        run.answer.say(
-            "equal-rewards", "inconclusive",
-            "every group's rewards are equal, so every advantage is zero: that is why the gradient is zero",
-            expected="at least one group with unequal rewards",
-            actual=f"reward mean {seen['reward_mean'][0]:.4g}, largest std of a group {max(seen['reward_std_largest'])}, "
-            f"gradient norm {max(seen['gradient_norm'])}, parameters changed {sum(seen['parameters_changed'])}",
-            hint="take prompts that the model answers sometimes right and sometimes wrong",
-        )  # fmt: skip
-    elif not all(signal):
-        steps = ", ".join(str(n) for n, groups in enumerate(signal, 1) if not groups)
-        run.answer.say("equal-rewards", "warning", f"no group of step {steps} had unequal rewards: it trained nothing")
-    else:
-        run.answer.say("equal-rewards", "ok", f"{sum(signal)} groups had unequal rewards")
 
 
 if __name__ == "__main__":

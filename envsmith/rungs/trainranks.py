@@ -46,7 +46,7 @@ class Ranks:
 
     def mean(self, value: float) -> float:
         """Mean over the ranks."""
-        return sum(self.gather(value)) / self.world
+        return float(sum(self.gather(value)) / self.world)
 
     def average_gradients(self, parameters: list[Any]) -> None:
         """Give every rank the mean of all ranks' gradients, in one all-reduce of float32."""

@@ -70,7 +70,7 @@ def logprobs_of(model: Any, samples: Sequence[Sample], device: str) -> list[list
 
 
 def backward(model: Any, samples: Sequence[Sample], old: Any, weight: Sequence[float], device: str) -> float:
-    """Add the gradient of the loss over all groups; returns the loss. Stops before the gradient of what is no number."""
+    """Add the gradient of the loss over all groups and return the loss; a loss that is no number gets no gradient."""
     import torch
 
     count = sum(len(sample.tokens) for sample in samples)
