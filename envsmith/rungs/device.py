@@ -211,11 +211,20 @@ def describe(device: str, answer: Answer) -> None:
     answer.figures["compute_capability_version"] = ".".join(map(str, torch.cuda.get_device_capability(device)))
     answer.figures["libcuda_paths"] = ", ".join(mapped_libraries("libcuda.so"))
     answer.figures["libcudart_paths"] = ", ".join(mapped_libraries("libcudart"))
-    version = torch._C._cuda_getDriverVersion()
-    answer.figures["libcuda_version"] = f"{version // 1000}.{version % 1000 // 10}"
+    answer.figures["libcuda_version"] = libcuda_version()
     answer.figures["allocated_bytes"] = torch.cuda.memory_allocated(device)
     answer.figures["reserved_bytes"] = torch.cuda.memory_reserved(device)
     answer.figures["peak_allocated_bytes"] = torch.cuda.max_memory_allocated(device)
+
+
+def libcuda_version() -> str:
+    """The CUDA of the driver's library that this process has mapped, as its own `cuDriverGetVersion` says."""
+    import ctypes
+
+    version = ctypes.c_int()
+    # Already mapped by torch, so its SONAME gives the very same library.
+    result = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return f"{version.value // 1000}.{version.value % 1000 // 10}" if result == 0 else f"error {result}"
 
 
 if __name__ == "__main__":
