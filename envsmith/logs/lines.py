@@ -21,7 +21,18 @@ LINE_BYTES = 64 * 1024
 NEEDLES = tuple(
     needle.encode()
     for needle in (
-        *("error", "exception", "traceback", "fatal", "critical", "fail", 'file "', "could not ", "cannot "),
+        *(
+            "error",
+            "exception",
+            "traceback",
+            "fatal",
+            "critical",
+            "fail",
+            'file "',
+            "could not ",
+            "cannot ",
+            "can't open",
+        ),
         *("kill", "signal", "*** sig", "segmentation", "aborted", "dumped", "exited", "out of memory", "(): "),
         *("terminate called", "pure virtual", "smashing", "corrupt", "not found", "bad interpreter"),
         *("nccl warn", "watchdog", "nvrm: ", "no solution found", "terminated", "undefined reference"),

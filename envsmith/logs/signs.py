@@ -36,6 +36,8 @@ class Sign:
     exception: str | None = None
     message: str | None = None
     signal: str | None = None
+    loud: bool = False
+    """Nothing but its level ERROR speaks for it."""
     wants: re.Pattern[str] | None = None
     """Of a hint: what the later error must speak of."""
 
@@ -244,8 +246,8 @@ def _judged(line: Line, body: str, name: str | None, message: str | None) -> Sig
         tier = Tier.NOTICE
     elif name is not None or _CAUSE.search(body) or _CAUSE.search(line.text):
         tier = Tier.CAUSE
-    elif line.level in _LOUD:
-        tier = Tier.NOTICE
+    elif line.level in _LOUD and re.search(r"[^\W\d_]", body):
+        return Sign(tier=Tier.NOTICE, message=body, signal=signal_of(body), loud=True)
     if tier is None:
         return None
     signal = signal_of(body) if name is None or tier is not Tier.CAUSE else None

@@ -60,6 +60,8 @@ class Stream:
     ignored: bool = False
     chained: bool = False
     last: Event | None = None
+    ended_s: float | None = None
+    """The time of the last exception: lines of that time go on with its message."""
     native: int = 0
     crash: Event | None = None
     quiet: bool = field(default=False)
@@ -142,7 +144,7 @@ class Stream:
         if _IGNORED.search(line.body):
             self.ignored = True
             return Event(line=line, sign=sign, tier=sign.tier) if sign else None
-        if sign is None:
+        if sign is None or (sign.loud and self.last is not None and line.time_s == self.ended_s):
             return None
         event = Event(line=line, sign=sign, tier=sign.tier)
         if _NATIVE.match(line.body.strip()):
@@ -160,7 +162,7 @@ class Stream:
             event.root = self.last.root or self.last
             if event.tier is Tier.CAUSE and event.root.tier <= Tier.CAUSE:
                 event.tier = Tier.CONSEQUENCE
-        self.chained, self.last = False, event
+        self.chained, self.last, self.ended_s = False, event, event.line.time_s
         return event
 
     def _native(self, body: str) -> bool:
