@@ -200,7 +200,7 @@ def _secondary(files: Sequence[LogFile], one: _Found) -> Secondary:
 
 
 def _text(event: Event) -> str:
-    return redacted((event.line.body if event.sign.exception else event.line.text).strip())
+    return redacted(event.text or (event.line.body if event.sign.exception else event.line.text).strip())
 
 
 def _rank(event: Event, name: str) -> int | None:

@@ -43,6 +43,8 @@ class Event:
     tier: Tier
     frame: Frame | None = None
     library: str | None = None
+    text: str | None = None
+    """The words to show, where they are not the line's own."""
     root: Event | None = None
     """The first exception of the chain that this one belongs to."""
 
@@ -120,7 +122,7 @@ class Stream:
     def _remember(self, match: re.Match[str]) -> None:
         frame = Frame(file=match["file"], line=int(match["line"]), function=match.groupdict()["function"])
         self.inner = frame
-        if not any(part in frame.file for part in _LIBRARIES):
+        if not _library(frame):
             self.own = frame
 
     def _in_traceback(self, line: Line, body: str) -> Event | None:
@@ -134,7 +136,7 @@ class Stream:
         tier = tier_of_exception(text)
         if self.quiet and tier is Tier.CAUSE:
             tier = Tier.NEVER
-        event = Event(line=line, sign=Sign(tier=tier, exception=name, message=message), tier=tier)
+        event = Event(line=line, sign=Sign(tier=tier, exception=name, message=message), tier=tier, text=text)
         event.frame = self.own or self.inner
         self.header, self.inner, self.own = None, None, None
         return self._linked(event)
@@ -172,7 +174,9 @@ class Stream:
         if crash is None:
             return False
         if match := _FAULT.match(body):
-            crash.frame = crash.frame or Frame(file=match["file"], line=int(match["line"]), function=match["function"])
+            frame = Frame(file=match["file"], line=int(match["line"]), function=match["function"])
+            if crash.frame is None or (_library(crash.frame) and not _library(frame)):
+                crash.frame = frame
             return True
         if crash.library is None and ("@ 0x" in body or "[0x" in body or "(+0x" in body or "Extension modules" in body):
             names = [match["name"] for match in _LIBRARY.finditer(body)]
@@ -180,3 +184,8 @@ class Stream:
         if crash.sign.signal is None and (signal := signal_of(body)):
             crash.sign = Sign(tier=crash.sign.tier, message=crash.sign.message, signal=signal)
         return "@ 0x" in body or body[:1].isspace() or "most recent call first" in body
+
+
+def _library(frame: Frame) -> bool:
+    """Whether a frame is in an installed package or the standard library, not in code of the user's."""
+    return any(part in frame.file for part in _LIBRARIES)
