@@ -140,7 +140,7 @@ _CAUSE = _any(
     r"DUE TO TIME LIMIT|NVRM: Xid",
     r"CUDA (?:driver )?error: |CUDA_ERROR_[A-Z_]+|^CUDA out of memory|\bError 80\d: ",
     r"cannot open shared object file|undefined symbol: |version `[^']+' not found",
-    r": No module named \S+$|^\w*sh: .*: (?:No such file or directory|Permission denied)$",
+    r"^\S+: No module named \S+$|^\w*sh: .*: (?:No such file or directory|Permission denied)$",
     r"bad interpreter|cannot execute: |: command not found|can't open file|cannot find -l\w+|undefined reference to",
     r"^[^\s:][^:\n]*(?::\d+)+: (?:fatal )?error: |^[^\s(][^(\n]*\(\d+\): (?:fatal )?error: |(?:nvcc|ptxas) fatal",
     r"CMake Error|No solution found|Failed to find C compiler",

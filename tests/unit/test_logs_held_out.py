@@ -120,6 +120,7 @@ Traceback (most recent call last):
 }
 
 SUCCESSES = (
+    "2026-11-30 18:49:53,123\tINFO utils.py:330 -- Module x cannot be loaded. Error: No module named 'y'",
     """INFO 10-15 08:32:29 [__init__.py:1384] Found nccl from library libnccl.so.2
 (APIServer pid=1) INFO:     Application shutdown complete.
 [rank0]:[W1015 08:33:00.1 ProcessGroupNCCL.cpp:1538] Warning: destroy_process_group() was not called
