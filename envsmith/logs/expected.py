@@ -209,7 +209,7 @@ def _absent(name: str, condition: Condition, series: Mapping[str, Series]) -> Fi
 def _judged(series: Series, condition: Condition) -> FieldResult:
     values = series.values
     if condition.test in ("changes", "constant"):
-        moved = len({repr(value) for value in values}) > 1
+        moved = len({None if math.isnan(value) else value for value in values}) > 1
         ok, at = moved is (condition.test == "changes"), None
         actual = values_text(values)
     elif condition.which in ("all", "any"):

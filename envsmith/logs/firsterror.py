@@ -131,11 +131,21 @@ def _timed(event: Event, raw: RawLine, last_time: float | None) -> Event:
 def _kept(file: LogFile) -> list[Event]:
     counts: dict[Tier, int] = {}
     kept: list[Event] = []
+    guarded: set[int | None] = set()
     for event in events_of(file):
+        if event.tier is Tier.CONSEQUENCE and "atchdog" in event.line.text:
+            guarded.add(event.line.rank)
+        elif event.tier is Tier.NOTICE and event.sign.signal == "SIGABRT" and _guarded(guarded, event.line.rank):
+            event.tier = Tier.CONSEQUENCE
         counts[event.tier] = counts.get(event.tier, 0) + 1
         if counts[event.tier] <= KEPT_EVENTS:
             kept.append(event)
     return kept
+
+
+def _guarded(ranks: set[int | None], rank: int | None) -> bool:
+    """Whether NCCL's watchdog of this rank spoke before: then the abort is its deed, and no death without a reason."""
+    return bool(ranks) and (rank is None or None in ranks or rank in ranks)
 
 
 def _earliest(found: Sequence[_Found]) -> _Found:
@@ -200,7 +210,7 @@ def _secondary(files: Sequence[LogFile], one: _Found) -> Secondary:
 
 
 def _text(event: Event) -> str:
-    return redacted((event.line.body if event.sign.exception else event.line.text).strip())
+    return redacted(event.text or (event.line.body if event.sign.exception else event.line.text).strip())
 
 
 def _rank(event: Event, name: str) -> int | None:

@@ -21,10 +21,11 @@ LINE_BYTES = 64 * 1024
 NEEDLES = tuple(
     needle.encode()
     for needle in (
-        *("error", "exception", "traceback", "fatal", "critical", "fail", 'file "', "could not ", "cannot "),
-        *("kill", "signal", "*** sig", "segmentation", "aborted", "dumped", "exited", "out of memory", "(): "),
-        *("terminate called", "pure virtual", "smashing", "corrupt", "not found", "bad interpreter"),
-        *("nccl warn", "watchdog", "nvrm: ", "no solution found", "terminated", "undefined reference"),
+        *("error", "exception", "traceback", "fatal", "fail", 'file "', "could not ", "cannot find", "not found"),
+        *("kill", "signal", "*** sig", "segmentation", "aborted", "(core dumped)", "exited", "out of memory"),
+        *("terminate", "pure virtual", "smashing", "corrupt", "double free", "invalid pointer", "undefined reference"),
+        *("no such file", "permission denied", "no module", "no solution found"),
+        *("nccl warn", "watchdog", "nvrm: xid"),
         *("cuda capability", "driver on your", "numpy 1.x", "freed 0.00"),
     )
 )

@@ -16,13 +16,14 @@ _PREFIX = re.compile(
     | \[\d{{1,6}},(?P<mpi>\d{{1,6}})\]<\w+>:?[ ]?
     | \((?P<worker>(?:[A-Za-z_][^()]{{0,120}}?)?\bpid=[^()]{{1,120}}|raylet|autoscaler|head|bundle_[^()]+)\)[ ]?
     | \[repeated[ ]\d+x[ ]across[ ]cluster\](?:[ ]\(Ray[ ]dedup[^)]*\))?[ ]?
-    | (?P<where>[\w.-]+:\d+:\d+[ ]\[(?P<nccl>\d{{1,4}})\][ ])
+    | [\w.-]+:\d+:\d+[ ]\[(?P<nccl>\d{{1,4}})\][ ]
     | \[(?P<bare>\d{{1,4}})\][ ](?=[\w/.]+:\d+[ ]NCCL)
     | (?P<vlevel>{_LEVEL})[ ](?P<vtime>\d\d-\d\d[ ]\d\d:\d\d:\d\d(?:\.\d+)?)[ ]\[[^\]]*\][ ]?
     | \[(?P<hlevel>{_LEVEL})\|(?P<hmore>[^\]]*\][ ](?:{_DATE}[ ])?(?:[\w.]+:\d+[ ])?)>>[ ]?
     | \[?(?P<glog>[EWIF])(?P<gtime>\d{{4}}[ ]\d\d:\d\d:\d+(?:\.\d+)?)[ ]+(?:\d+[ ])?[\w./<>+-]+:\d+\][ ]?
     | \[?(?P<short>[EWIF])(?:[ ][\w./+-]+:\d+)?\][ ]?
-    | [\[|]?(?P<iso>{_DATE})\]?(?:[:,][ ]?|[ ]-[ ]|[ ]\|[ ]|[ ])?
+    | \[{_DATE}[ ](?P<core>[DIWEC])[ ]\d+[ ]\d+\][ ]?
+    | [\[|]?(?P<iso>{_DATE})\]?(?:[:,][ ]?|[ ]-[ ]|[ ]\|[ ]|[ \t])?
     | \[(?P<ctime>[A-Z][a-z]{{2}}[ ][A-Z][a-z]{{2}}[ ][ \d]\d[ ]\d\d:\d\d:\d\d[ ]\d{{4}})\][ ]?
     | (?P<syslog>[A-Z][a-z]{{2}}[ ][ \d]\d[ ]\d\d:\d\d:\d\d)[ ][\w.-]+[ ](?:kernel|[\w.-]+\[\d+\]):[ ]
     | \[[ ]*\d+\.\d+\][ ](?=[A-Za-z])
@@ -35,7 +36,10 @@ _LEVELLED = re.compile(
     rf"\[?(?P<level>{_LEVEL})\]?(?:\s*\|\s*[\w.<>]+:[\w.<>]+:\d+ - |:[A-Za-z_][\w.]*:"
     r"| - [\w.]+ - |\s*[-:|]\s?|\s+\[[^\]]*\]\s|\s+)"
 )
-_GLOG = {"E": "ERROR", "W": "WARNING", "I": "INFO", "F": "FATAL"}
+#: The group that closes last in its form, and the group that holds the level.
+_LEVELS = {"vtime": "vlevel", "hmore": "hlevel", "gtime": "glog", "short": "short", "core": "core"}
+_RANKS = ("rank", "mpi", "nccl", "bare")
+_LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "C": "CRITICAL", "F": "FATAL"}
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$|\s*\[?\(?last message repeated \d+ times\)?\]?\s*$")
 _ADDRESS = re.compile(r",\s*(?:ip|actor_id|repr|node_id|job_id)=[^,]*")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
@@ -78,13 +82,16 @@ def peel(number: int, text: str) -> Line:
         match = _PREFIX.match(text, at)
         if match is None or match.end() == at:
             break
-        found = match.groupdict()
-        named = found["rank"] or found["mpi"] or found["nccl"] or found["bare"]
-        rank = rank if named is None else int(named)
-        worker = _ADDRESS.sub("", found["worker"]) if found["worker"] else worker
-        letter = found["glog"] or found["short"]
-        level = found["vlevel"] or found["hlevel"] or (_GLOG[letter] if letter else level)
-        when = time_of(match.group()) if when is None else when
+        kind, said = match.lastgroup, match.group()
+        if kind in _RANKS:
+            rank = int(match[kind])
+        elif kind == "worker":
+            worker = _ADDRESS.sub("", match[kind])
+        elif kind in _LEVELS:
+            named = match[_LEVELS[kind]]
+            level = _LETTERS.get(named, named)
+        if when is None and ":" in said:
+            when = time_of(said)
         at = match.end()
     if worker and (inner := re.search(r"\brank=(\d{1,6})\b", worker)):
         rank = int(inner[1])

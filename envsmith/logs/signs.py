@@ -36,6 +36,8 @@ class Sign:
     exception: str | None = None
     message: str | None = None
     signal: str | None = None
+    loud: bool = False
+    """Nothing but its level ERROR speaks for it."""
     wants: re.Pattern[str] | None = None
     """Of a hint: what the later error must speak of."""
 
@@ -60,8 +62,10 @@ _BENIGN = _any(
     r"retry(?:ing)? \d+ (?:of|/) \d+",
 )
 
-_HINTS: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...] = (
+#: A text that is quick to look for, the pattern, and what a later error must speak of.
+_HINTS: tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...] = (
     (
+        "Warning: ",
         _any(
             r"Warning: .*CUDA capability sm_\d+ is not compatible",
             r"Warning: CUDA initialization: ",
@@ -70,10 +74,12 @@ _HINTS: tuple[tuple[re.Pattern[str], re.Pattern[str]], ...] = (
         re.compile(r"(?i)cuda|nvidia|driver|\bgpus?\b|device|kernel image|Engine core"),
     ),
     (
+        "NumPy 1.x",
         re.compile(r"^A module that was compiled using NumPy 1\.x cannot be run in"),
         re.compile(r"(?i)numpy|_ARRAY_API|multiarray|Engine core|dtype size"),
     ),
     (
+        "freed 0.00",
         re.compile(r"Sleep mode freed 0\.00 GiB"),
         re.compile(r"(?i)expandable segments|memory pool|out of memory|Engine core"),
     ),
@@ -94,7 +100,8 @@ _CONSEQUENCE = _any(
     r"(?:OwnerDied|ObjectLost|LocalRayletDied|TaskUnschedulable|ActorUnschedulable|GetTimeout|RayTask)Error",
     r"[Ss]ee root cause above",
     r"[Ww]atchdog (?:caught|got stuck|timeout|thread)|NCCL watchdog|WorkNCCL\(.*ran for|collective operation timeout",
-    r"NCCL (?:work|operations).*(?:failed|timed out)|take the entire process down|taking the entire process down",
+    r"terminate called .*DistBackendError|NCCL (?:work|operations).*(?:failed|timed out)",
+    r"(?:take|taking) the entire process down",
     r"Dist(?:Store|Network)Error|recvValue failed|sendBytes failed|TCPStore.*(?:failed|closed)",
     r"[Cc]onnection (?:was )?(?:closed|reset) by peer|Broken pipe|remote process exited or there was a network error",
     r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|ConnectionAbortedError|EOFError|CancelledError)\b",
@@ -102,7 +109,7 @@ _CONSEQUENCE = _any(
     r"^(?:\w+\.)*(?:Base)?ExceptionGroup\b|^(?:\w+\.)*ProcessRaisedException\b",
     r"closing signal SIGTERM|\(SIGTERM\) received|exitcode\s*: -15|exit code:? (?:-15|143)\b",
     r"Killing subprocess|SignalException",
-    r"[Cc]ould not find any running Ray instance",
+    r"[Cc]ould not find any running Ray instance|^The actor is dead because",
     r"subprocess-exited-with-error|metadata-generation-failed|^error: command .* failed|collect2: error",
     r"Failed (?:to build|building wheel)|ninja: build stopped|^FAILED: ",
     r"Error compiling objects|Error building extension",
@@ -112,9 +119,10 @@ _CONSEQUENCE = _any(
 
 _NOTICE = _any(
     r"^(?:\S+: line \d+:\s+\d+ )?(?:Killed|Aborted|Terminated)(?:\s{2,}.*)?$",
-    r"\(core dumped\)",
+    r"\(core dumped\)|^Fatal Python error: Aborted",
     r"exitcode\s*: -?[1-9]\d*|\bexit(?:ed with)?(?: exit)? code:? -?[1-9]\d*|exited unexpectedly",
     r"Signal \d+ \(SIG[A-Z]+\) received",
+    r"^A worker died or was killed while executing|Worker unexpectedly exits",
     r"terminated with signal|was killed by signal",
     r"ray\.exceptions\.OutOfMemoryError|running low on memory",
     r"CalledProcessError|BrokenProcessPool|DistBackendError|ProcessExitedException",
@@ -123,7 +131,7 @@ _NOTICE = _any(
 )
 
 _CAUSE = _any(
-    r"^Fatal Python error: ",
+    r"^Fatal Python error: (?!Aborted)|Unhandled exception: ",
     r"^\*\*\* SIG[A-Z]+ .*received",
     r"^(?:\S+: line \d+:\s+\d+ )?(?:Segmentation fault|Bus error|Illegal instruction|Floating point exception)\b",
     r"terminate called|pure virtual method called|\*\*\* stack smashing|double free|corrupted (?:size|double-linked)",
@@ -132,8 +140,9 @@ _CAUSE = _any(
     r"DUE TO TIME LIMIT|NVRM: Xid",
     r"CUDA (?:driver )?error: |CUDA_ERROR_[A-Z_]+|^CUDA out of memory|\bError 80\d: ",
     r"cannot open shared object file|undefined symbol: |version `[^']+' not found",
+    r"^\S+: No module named \S+$|^\w*sh: .*: (?:No such file or directory|Permission denied)$",
     r"bad interpreter|cannot execute: |: command not found|can't open file|cannot find -l\w+|undefined reference to",
-    r"^[^\s:][^:\n]*(?::\d+)+: (?:fatal )?error: |^[^\s(][^(\n]*\(\d+\): (?:fatal )?error: |nvcc fatal",
+    r"^[^\s:][^:\n]*(?::\d+)+: (?:fatal )?error: |^[^\s(][^(\n]*\(\d+\): (?:fatal )?error: |(?:nvcc|ptxas) fatal",
     r"CMake Error|No solution found|Failed to find C compiler",
     r"NCCL WARN .*(?i:error|failed|cannot|unable)",
     r"[Nn]o space left on device|Too many open files",
@@ -179,13 +188,13 @@ _CODE = re.compile(r"(?:exitcode\s*: |exit(?:ed with)?(?: exit)? code:? )(-\d+|1
 def sign_of(line: Line) -> Sign | None:
     """Say what a line is that belongs to no traceback, None when it is nothing to care about."""
     body = line.body.strip()
-    if not body or _BENIGN.search(body) or _BENIGN.search(line.text):
-        return None
-    for pattern, wants in _HINTS:
-        if pattern.search(body):
+    for mark, pattern, wants in _HINTS:
+        if mark in body and pattern.search(body):
             return Sign(tier=Tier.HINT, message=body, wants=wants)
+    if not body or line.level in _QUIET or _BENIGN.search(body) or _BENIGN.search(line.text):
+        return None
     name, message = exception_of(body, strict=True)
-    if line.level in _QUIET or (name or "").endswith("Warning") or re.match(r"\S+: \w*Warning: ", body):
+    if (name or "").endswith("Warning") or re.match(r"\S+: \w*Warning: ", body):
         return None
     return _judged(line, body, name, message)
 
@@ -224,6 +233,8 @@ def tier_of_exception(body: str) -> Tier:
 
 def signal_of(text: str) -> str | None:
     """The signal that a line names, by its name, its exit code or what the shell prints."""
+    if "potential root causes" in text:  # Ray lists what it may have been
+        return None
     if match := re.search(r"\bSIG[A-Z]{3,6}\b", text):
         return match[0]
     if match := _CODE.search(text):
@@ -244,8 +255,8 @@ def _judged(line: Line, body: str, name: str | None, message: str | None) -> Sig
         tier = Tier.NOTICE
     elif name is not None or _CAUSE.search(body) or _CAUSE.search(line.text):
         tier = Tier.CAUSE
-    elif line.level in _LOUD:
-        tier = Tier.NOTICE
+    elif line.level in _LOUD and re.search(r"[^\W\d_]", body):
+        return Sign(tier=Tier.NOTICE, message=body, signal=signal_of(body), loud=True)
     if tier is None:
         return None
     signal = signal_of(body) if name is None or tier is not Tier.CAUSE else None

@@ -43,6 +43,8 @@ class Event:
     tier: Tier
     frame: Frame | None = None
     library: str | None = None
+    text: str | None = None
+    """The words to show, where they are not the line's own."""
     root: Event | None = None
     """The first exception of the chain that this one belongs to."""
 
@@ -60,6 +62,8 @@ class Stream:
     ignored: bool = False
     chained: bool = False
     last: Event | None = None
+    ended_s: float | None = None
+    """The time of the last exception: lines of that time go on with its message."""
     native: int = 0
     crash: Event | None = None
     quiet: bool = field(default=False)
@@ -118,7 +122,7 @@ class Stream:
     def _remember(self, match: re.Match[str]) -> None:
         frame = Frame(file=match["file"], line=int(match["line"]), function=match.groupdict()["function"])
         self.inner = frame
-        if not any(part in frame.file for part in _LIBRARIES):
+        if not _library(frame):
             self.own = frame
 
     def _in_traceback(self, line: Line, body: str) -> Event | None:
@@ -132,7 +136,7 @@ class Stream:
         tier = tier_of_exception(text)
         if self.quiet and tier is Tier.CAUSE:
             tier = Tier.NEVER
-        event = Event(line=line, sign=Sign(tier=tier, exception=name, message=message), tier=tier)
+        event = Event(line=line, sign=Sign(tier=tier, exception=name, message=message), tier=tier, text=text)
         event.frame = self.own or self.inner
         self.header, self.inner, self.own = None, None, None
         return self._linked(event)
@@ -142,7 +146,7 @@ class Stream:
         if _IGNORED.search(line.body):
             self.ignored = True
             return Event(line=line, sign=sign, tier=sign.tier) if sign else None
-        if sign is None:
+        if sign is None or (sign.loud and self.last is not None and line.time_s == self.ended_s):
             return None
         event = Event(line=line, sign=sign, tier=sign.tier)
         if _NATIVE.match(line.body.strip()):
@@ -160,7 +164,7 @@ class Stream:
             event.root = self.last.root or self.last
             if event.tier is Tier.CAUSE and event.root.tier <= Tier.CAUSE:
                 event.tier = Tier.CONSEQUENCE
-        self.chained, self.last = False, event
+        self.chained, self.last, self.ended_s = False, event, event.line.time_s
         return event
 
     def _native(self, body: str) -> bool:
@@ -170,7 +174,9 @@ class Stream:
         if crash is None:
             return False
         if match := _FAULT.match(body):
-            crash.frame = crash.frame or Frame(file=match["file"], line=int(match["line"]), function=match["function"])
+            frame = Frame(file=match["file"], line=int(match["line"]), function=match["function"])
+            if crash.frame is None or (_library(crash.frame) and not _library(frame)):
+                crash.frame = frame
             return True
         if crash.library is None and ("@ 0x" in body or "[0x" in body or "(+0x" in body or "Extension modules" in body):
             names = [match["name"] for match in _LIBRARY.finditer(body)]
@@ -178,3 +184,8 @@ class Stream:
         if crash.sign.signal is None and (signal := signal_of(body)):
             crash.sign = Sign(tier=crash.sign.tier, message=crash.sign.message, signal=signal)
         return "@ 0x" in body or body[:1].isspace() or "most recent call first" in body
+
+
+def _library(frame: Frame) -> bool:
+    """Whether a frame is in an installed package or the standard library, not in code of the user's."""
+    return any(part in frame.file for part in _LIBRARIES)

@@ -65,7 +65,7 @@ class _Growing:
     values: list[float] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
 
-    def add(self, value: float, line: int) -> None:
+    def take(self, value: float, line: int) -> None:
         self.values.append(value)
         self.lines.append(line)
         if len(self.values) > KEPT_VALUES:
@@ -87,7 +87,7 @@ def read_series(pieces: Pieces) -> dict[str, Series]:
             continue
         for name, value in fields_of(peel(number, text).text):
             if name in growing or len(growing) < KEPT_NAMES:
-                growing.setdefault(name, _Growing()).add(value, number)
+                growing.setdefault(name, _Growing()).take(value, number)
     return {name: Series(name=name, values=tuple(one.values), lines=tuple(one.lines)) for name, one in growing.items()}
 
 
