@@ -211,7 +211,7 @@ def moved(run: Run, change: weights.Change, number: int) -> None:
 
 
 def sync(run: Run, number: int) -> bool:
-    """Hand the weights to the engine and compare digests; returns whether the engine's weights are others now."""
+    """Hand the weights to the engine and compare digests; returns whether the next rollout must show a change."""
     state = run.actor.state_dict()
     before = run.engine.digests()
     run.engine.load(state)
@@ -221,7 +221,7 @@ def sync(run: Run, number: int) -> bool:
     run.breaks("engine-not-synced", bool(expected) and not wrong, f"step {number}: {weights.some(wrong)}")
     changed = bool(run.seen["parameters_changed"][-1] > 0)
     run.breaks("engine-not-synced", not changed or before != after, f"step {number}: the engine's weights are the old")
-    return changed
+    return changed and bool(run.seen["groups_with_variance"][-1] > 0)
 
 
 def prove_rollout(run: Run, samples: list[grpo.Sample], old: Any, number: int, *, moved: bool) -> None:
