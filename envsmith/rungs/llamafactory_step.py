@@ -148,11 +148,9 @@ def _count_ranks(task: Task, answer: Answer, device: str) -> int:
     if device != "cpu":
         return task.ranks or torch.cuda.device_count()
     if task.ranks > CPU_RANKS:
-        answer.say(
-            "fewer-ranks", "note", "without a device one rank was started, since transformers cannot resume several on a CPU", expected=str(task.ranks),
-            actual=str(CPU_RANKS),
-        )  # fmt: skip
-    return min(task.ranks or CPU_RANKS, CPU_RANKS)
+        message = "without a device one rank was started, since transformers cannot resume several on a CPU"
+        answer.say("fewer-ranks", "note", message, expected=str(task.ranks), actual=str(CPU_RANKS))
+    return CPU_RANKS
 
 
 def _may_plant(task: Task) -> bool:
