@@ -277,6 +277,7 @@ RUNGS = (
 )  # fmt: skip
 
 
+Positive = Annotated[StrictInt, Field(ge=1)]
 RungName = Annotated[str, _pattern(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", "a name of lower-case letters and digits")]
 
 
@@ -305,6 +306,16 @@ class Smoke(_Table):
     """A configuration that upstream ships, below its source."""
     overrides: tuple[str, ...] = ()
     """Further words for upstream's command line."""
+    prompts: Positive | None = None
+    answers: Positive | None = None
+    max_tokens: Positive | None = None
+    learning_rate: Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)] | None = None
+    endpoint: str | None = None
+    model_name: str | None = None
+    health_timeout_s: Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)] | None = None
+    gpu_memory_utilization: Annotated[StrictFloat, Field(gt=0, le=1)] | None = None
+    max_model_len: Positive | None = None
+    chat_template_arguments: Mapping[str, str | bool | int] = Field(default_factory=dict)
 
     def table(self) -> dict[str, Any]:
         """What was said, keys in kebab-case."""

@@ -81,7 +81,8 @@ def hands_on(function: ast.FunctionDef, parameter: str) -> bool:
 
 def given(texts: dict[str, str], *, makes: str, parameter: str) -> Iterator[tuple[str, ast.expr]]:
     """Every (module, expression) that reaches `parameter` of the class `makes`, directly or through a function."""
-    trees = {module: ast.parse(text) for module, text in texts.items()}
+    # Payloads of rungs answer with statements; they know no problems, and have names of their own.
+    trees = {module: ast.parse(text) for module, text in texts.items() if not module.startswith("rungs/")}
     known = places(trees, parameter)
     for module, tree in trees.items():
         for node in ast.walk(tree):
