@@ -1,4 +1,4 @@
-"""A venv with a CPU build of torch, for the payloads that run inside an env; only where no gigabytes are fetched for it."""
+"""A venv with a CPU build of torch, for payloads that run inside an env; only where that fetches no gigabytes."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def build(folder: Path) -> str:
     if not url.startswith("file:"):
         return f"{TORCH} lies on no disk here: it would have to be fetched"
     # uv, since pip takes a minute for the same; bytecode, since the payloads write none.
-    wanted = [f"torch @ {url}", *OTHERS]
+    into = ["--python", folder / "bin" / "python"]
     subprocess.run(
-        [find_uv_bin(), "pip", "install", "--quiet", "--compile-bytecode", "--python", folder / "bin" / "python", *wanted],
+        [find_uv_bin(), "pip", "install", "--quiet", "--compile-bytecode", *into, f"torch @ {url}", *OTHERS],
         check=True, timeout=600,
     )  # fmt: skip
     return ""
