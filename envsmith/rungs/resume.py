@@ -223,8 +223,8 @@ def say_claims(answer: Answer, found: list[tuple[Claim, Difference | None]]) -> 
             claim.what, "failed", f"{claim.thing} differs from the run that never stopped, first {difference.when}",
             subject=subject, expected=expected, actual=actual, hint=claim.hint,
         )  # fmt: skip
-    for claim, difference in found:
-        if not difference:
+    for claim, nothing in found:
+        if nothing is None:
             answer.say(claim.what, "ok", f"{claim.thing}: the same after loading and at the end")
 
 
