@@ -180,31 +180,52 @@ def judge(task: Task, answer: Answer, codes: Mapping[str, int]) -> None:
         return
     whole, saved, resumed = (_read(task, part) for part in "abc")
     answer.say("checkpoint-incomplete", "ok", "every file of the checkpoint has the size and sha256 that were written")
-    for claim in CLAIMS:
-        compare(task, answer, claim, whole, saved, resumed)
+    say_claims(answer, [(claim, compare(task, answer, claim, whole, saved, resumed)) for claim in CLAIMS])
     keep_figures(answer, whole, saved, resumed)
 
 
-def compare(task: Task, answer: Answer, claim: Claim, whole: Any, saved: Any, resumed: Any) -> None:
+@dataclass(frozen=True)
+class Difference:
+    """Where a resumed run first left the run that never stopped."""
+
+    moment: int
+    """0 right after loading, 1 in a step after it, 2 at the end: what differs earlier explains what differs later."""
+    when: str
+    expected: Any
+    actual: Any
+
+
+def compare(task: Task, answer: Answer, claim: Claim, whole: Any, saved: Any, resumed: Any) -> Difference | None:
     """Hold one thing against what was saved, against each step of the run that never stopped, and against its end."""
-    steps = len(resumed["losses"])
-    pairs = [("after loading", claim.of(saved["saved"]), claim.of(resumed["loaded"]))]
-    if claim.history and (claim.history != "losses" or answer.device == "cpu"):
-        pairs.append((f"{claim.history} of the steps after it", whole[claim.history][-steps:], resumed[claim.history]))
+    steps, history = len(resumed["losses"]), claim.history
+    moments = [("after loading", claim.of(saved["saved"]), claim.of(resumed["loaded"]))]
+    if history and (history != "losses" or answer.device == "cpu"):
+        moments.append((f"in the {history} of the steps after it", whole[history][-steps:], resumed[history]))
+    else:
+        moments.append(("", None, None))
     end = ("at the end", claim.of(whole["end"]), claim.of(resumed["end"]))
     if claim.file and answer.device != "cpu":
         gap = distance(task, claim.file)
         answer.figures[f"relative_difference_{claim.file.partition('.')[0]}"] = gap
         end = ("at the end", f"within {TOLERANCE}", f"within {TOLERANCE}" if gap <= TOLERANCE else gap)
-    for when, expected, actual in [*pairs, end]:
+    for moment, (when, expected, actual) in enumerate([*moments, end]):
         if expected != actual:
-            subject, expected, actual = first_difference(expected, actual)
-            answer.say(
-                claim.what, "failed", f"{claim.thing} differs from the run that never stopped, first {when}",
-                subject=subject, expected=expected, actual=actual, hint=claim.hint,
-            )  # fmt: skip
-            return
-    answer.say(claim.what, "ok", f"{claim.thing}: the same after loading and at the end")
+            return Difference(moment, when, expected, actual)
+    return None
+
+
+def say_claims(answer: Answer, found: list[tuple[Claim, Difference | None]]) -> None:
+    """Say what differs, causes first, then what does not."""
+    broken = [(claim, difference) for claim, difference in found if difference]
+    for claim, difference in sorted(broken, key=lambda pair: pair[1].moment):
+        subject, expected, actual = first_difference(difference.expected, difference.actual)
+        answer.say(
+            claim.what, "failed", f"{claim.thing} differs from the run that never stopped, first {difference.when}",
+            subject=subject, expected=expected, actual=actual, hint=claim.hint,
+        )  # fmt: skip
+    for claim, nothing in found:
+        if nothing is None:
+            answer.say(claim.what, "ok", f"{claim.thing}: the same after loading and at the end")
 
 
 def first_difference(expected: Any, actual: Any) -> tuple[str | None, Any, Any]:
