@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from envsmith.commands.climbing import Climb, Climbed
 from envsmith.redaction import redacted, without_secrets
-from envsmith.report import Report, Severity, ordered
+from envsmith.report import Finding, Report, Severity, ordered
 from envsmith.report_text import text
 from envsmith.smoke import Rung
 
@@ -55,8 +56,8 @@ def _row(one: Climbed) -> dict[str, Any]:
         "argv": [redacted(word) for word in run.argv],
         "exit_codes": {str(end.rank): end.returncode for end in run.ended},
         "ends": {str(end.rank): end.words for end in run.ended},
-        "figures": answer.get("figures", {}),
-        "figures_of_ranks": {str(rank): other["figures"] for rank, other in run.answers.items() if rank},
+        "figures": finite(answer.get("figures", {})),
+        "figures_of_ranks": {str(rank): finite(other["figures"]) for rank, other in run.answers.items() if rank},
         "identities": answer.get("identities", {}),
         "statements": [{"rank": rank, **statement} for rank, statement in run.statements],
         "first_error": asdict(one.first_error) if one.first_error else None,
@@ -67,6 +68,15 @@ def _row(one: Climbed) -> dict[str, Any]:
     }
 
 
+def finite(value: Any) -> Any:
+    """The same with NaN and infinities as text: JSON has no numbers for them, and other readers refuse ours."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [finite(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _unclimbed(rung: Rung) -> dict[str, Any]:
     return {"rung": rung.label, "kind": rung.kind, "status": "not-run", "options": dict(rung.options)}
 
@@ -74,17 +84,28 @@ def _unclimbed(rung: Rung) -> dict[str, Any]:
 def text_of(record: dict[str, Any], climbed: Sequence[Climbed]) -> str:
     """For people: the findings with what to do, a line a rung, and how it came out."""
     findings = tuple(finding for one in climbed for finding in one.findings if finding.severity is not Severity.NOTE)
-    notes = [finding for one in climbed for finding in one.findings if finding.severity is Severity.NOTE]
     blocks = []
     if findings:
         report = Report(subject=record["env"], families=(), findings=ordered(findings))
         blocks.append(text(report).rpartition("\n\n")[0])
     blocks += [_first_error(one) for one in climbed if one.first_error]
     lines = [_line(row) for row in record["rungs"]]
-    lines += [f"note[{one.check}/{one.kind}]: {redacted(one.message)}" for one in dict.fromkeys(notes)]
+    lines += _notes(finding for one in climbed for finding in one.findings)
     blocks.append("\n".join(lines))
     last = f"{record['env']}: {_verdict(record)}; logs and answers in {record['folder']}"
     return "\n\n".join([*filter(None, blocks), last])
+
+
+def _notes(findings: Iterable[Finding]) -> list[str]:
+    """One line for what several rungs say in the same words."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for one in findings:
+        if one.severity is Severity.NOTE:
+            said.setdefault((one.kind, one.message), []).append(one.check)
+    return [
+        f"note[{kind}]: {redacted(message)} ({', '.join(dict.fromkeys(rungs))})"
+        for (kind, message), rungs in said.items()
+    ]
 
 
 def _verdict(record: dict[str, Any]) -> str:
