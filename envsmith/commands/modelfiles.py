@@ -5,6 +5,7 @@ Only small files are read: a configuration, an index, the head of one file of we
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import zipfile
@@ -84,12 +85,21 @@ def read_model(place: Path) -> Model:
         InputError: `model-config-unreadable`, `model-config-syntax`, `model-config-value`.
     """
     config = _config(place)
-    shape = parse_model(_read(config), shown(config))
+    shape = parse_model(_read(config), _tidy(config))
     return Model(shape=shape, stored_bytes=_stored(config.parent))
 
 
 def _config(place: Path) -> Path:
     return place / "config.json" if place.is_dir() else place
+
+
+def _tidy(path: Path) -> str:
+    """A path as it is shown, without `..` where that names the same file."""
+    short = Path(os.path.normpath(path))
+    try:
+        return shown(short if short.samefile(path) else path)
+    except OSError:
+        return shown(path)
 
 
 def _read(path: Path) -> str:
@@ -105,7 +115,7 @@ def _read(path: Path) -> str:
         Problem(
             code="model-config-unreadable",
             message=f"the model's configuration cannot be read: {words}",
-            where=shown(path),
+            where=_tidy(path),
             hint=hint,
         )
     )
@@ -114,12 +124,12 @@ def _read(path: Path) -> str:
 def _stored(folder: Path) -> int | None:
     """Bytes of all tensors: what the index says, or what one file holds behind its head.
 
-    Source: the format of safetensors 0.7, eight bytes with the length of the head, the head, the tensors; read
+    Eight bytes with the length of the head, the head, the tensors: a file that safetensors 0.8.0 wrote, measured
     2026-11-30.
     """
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if index.is_file():
-        return parse_index(_read(index), shown(index))
+        return parse_index(_read(index), _tidy(index))
     try:
         with single.open("rb") as stream:
             head = stream.read(8)
@@ -130,7 +140,10 @@ def _stored(folder: Path) -> int | None:
 
 
 def known_types(lock: Lock | None, environ: Mapping[str, str]) -> frozenset[str] | None:
-    """The model types that the locked transformers lists; None where its wheel is not in the store."""
+    """The model types that the locked transformers lists; None where its wheel is not in the store.
+
+    Every key of `CONFIG_MAPPING_NAMES` is found in the wheels of 5.3.0 (475) and 5.6.0 (610); measured 2026-11-30.
+    """
     wheel = next((one for one in lock.wheels if one.name == "transformers"), None) if lock else None
     if wheel is None:
         return None

@@ -41,7 +41,7 @@ def test_a_cache_that_fits_is_told_with_what_is_to_spare(built: Project) -> None
     }  # fmt: skip
     text = built.run("check", "demo", json=False)
     assert text.out.splitlines()[-1] == (
-        "sized app by stacks/../models/small/config.json: key-value cache 7.71 GiB of 8.00 GiB a device, "
+        "sized app by models/small/config.json: key-value cache 7.71 GiB of 8.00 GiB a device, "
         "0.29 GiB to spare, weights 1.11 GiB"
     )
 
