@@ -32,6 +32,7 @@ from envsmith.hostfacts import HostFacts
 from envsmith.jobconfig import JobFacts
 from envsmith.jobconfig import parse as parse_job
 from envsmith.lock import Lock
+from envsmith.modelsize import Model
 from envsmith.recipe import Env
 from envsmith.report import Finding, Report, Severity, ordered
 from envsmith.rules.judge import judge
@@ -63,10 +64,7 @@ def run(
     """
     workspace = open_stack(stack)
     chosen = workspace.envs(envs)
-    for option, value in (("--config", config), ("--model", model)):
-        if value is not None and len(chosen) > 1:
-            hint = f"add `--env E`; its envs: {', '.join(name for name, _ in chosen)}"
-            raise InputError(Problem(code="usage", message=f"say which env `{option}` is for", hint=hint))
+    _one_env(chosen, {"--config": config, "--model": model})
     facts, missing = _job_facts(config) if config is not None else (JobFacts(), None)
     machine = _machine(host, workspace, [env for _, env in chosen], environ) if host is not None else None
     problems: list[Problem] = []
@@ -75,26 +73,12 @@ def run(
     sizes: dict[str, Any] = {}
     for name, env in chosen:
         try:
-            present = read_lock(workspace, name)
-            touched = _read_series(workspace, env, present)
-            findings += _stale(workspace, name)
-            sized, absent = find_model(workspace, name, facts, config, model)
+            found, absent = find_model(workspace, name, facts, config, model)
             findings += [absent] if absent else []
-            situation = Situation(
-                name=name,
-                env=env,
-                host=workspace.stack.host,
-                job=with_model(facts.over(env.job), sized),
-                lock=present[0] if present else None,
-                sources=source_facts(workspace, name, present[0] if present else None, environ),
-                touched=touched,
-                said_by=said_by(facts, sized, model),
-                model=sized,
-                known_types=known_types(present[0] if present else None, environ),
-                facts=machine.host if machine else None,
-            )
+            situation = _situation(workspace, name, facts, found, model is not None, machine, environ)
+            findings += _stale(workspace, name)
             findings += judge(situation)
-            sizes |= {name: sizing(situation)} if sized else {}
+            sizes |= {name: sizing(situation)} if found else {}
             read_snapshot(workspace, name)
             if host == LOCAL and env.base is not None and not Path(env.base.python).is_file():
                 findings.append(absent_base(situation))
@@ -106,6 +90,43 @@ def run(
         raise InputError(*dict.fromkeys(problems))
     findings += judge_host(fittings)
     return _result(workspace, ordered(findings), host, machine, sizes)
+
+
+def _one_env(chosen: tuple[tuple[str, Env], ...], options: Mapping[str, str | None]) -> None:
+    """Refuse what is about one job where several envs are checked."""
+    given = [name for name, value in options.items() if value is not None]
+    if given and len(chosen) > 1:
+        hint = f"add `--env E`; its envs: {', '.join(name for name, _ in chosen)}"
+        raise InputError(Problem(code="usage", message=f"say which env `{given[0]}` is for", hint=hint))
+
+
+def _situation(
+    workspace: Workspace,
+    name: str,
+    facts: JobFacts,
+    model: Model | None,
+    is_option: bool,
+    machine: Snapshot | None,
+    environ: Mapping[str, str],
+) -> Situation:
+    """What the rules judge: recipe, lock, code, job and model of one env, as far as they are here."""
+    env = workspace.stack.env[name]
+    present = read_lock(workspace, name)
+    lock = present[0] if present else None
+    job = with_model(facts.over(env.job), model)
+    return Situation(
+        name=name,
+        env=env,
+        host=workspace.stack.host,
+        job=job,
+        lock=lock,
+        touched=_read_series(workspace, env, present),
+        sources=source_facts(workspace, name, lock, environ),
+        said_by=said_by(facts, model, is_option=is_option),
+        model=model,
+        known_types=known_types(lock, environ) if job.model_type else None,
+        facts=machine.host if machine else None,
+    )
 
 
 def _result(

@@ -72,10 +72,10 @@ def with_model(job: Job, model: Model | None) -> Job:
     return job.model_copy(update={"model_type": model.shape.model_type}) if model else job
 
 
-def said_by(facts: JobFacts, model: Model | None, named: str | None) -> Mapping[str, str]:
+def said_by(facts: JobFacts, model: Model | None, *, is_option: bool) -> Mapping[str, str]:
     """Where each value of a job was said, the model's own included."""
     own = {"model_type": f"{model.shape.where}: model_type"} if model else {}
-    return {**facts.said_by, **own, **({"model": "--model"} if named is not None else {})}
+    return {**facts.said_by, **own, **({"model": "--model"} if is_option else {})}
 
 
 def read_model(place: Path) -> Model:
@@ -105,8 +105,11 @@ def _tidy(path: Path) -> str:
 def _read(path: Path) -> str:
     hint = "name the folder of a model as it was saved, or its config.json"
     try:
-        if path.is_file() and path.stat().st_size > MOST_BYTES:
-            words = f"it has {path.stat().st_size} bytes, which no configuration has"
+        size = path.stat().st_size
+        if not path.is_file():
+            words = "it is no file"
+        elif size > MOST_BYTES:
+            words = f"it has {size} bytes, which no configuration has"
         else:
             return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

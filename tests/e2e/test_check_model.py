@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,17 @@ def test_a_file_that_is_wrong_is_one_problem(project: Project, text: bytes | Non
     assert (said.code, said.codes) == (2, [code])
     assert said.json["errors"][0]["where"] == where
     assert said.json["errors"][0]["hint"]
+
+
+def test_a_pipe_is_not_waited_for(project: Project) -> None:
+    os.mkfifo(project.folder / "pipe")
+    said = project.run("check", "demo", "--model", "pipe")
+    assert (said.code, said.codes) == (2, ["model-config-unreadable"])
+    huge = project.folder / "huge.json"
+    with huge.open("wb") as stream:
+        stream.truncate(65 << 20)
+    said = project.run("check", "demo", "--model", huge)
+    assert (said.code, said.codes) == (2, ["model-config-unreadable"])
 
 
 def test_a_path_that_is_not_there_and_an_env_that_is_not_said_are_usage(project: Project) -> None:
