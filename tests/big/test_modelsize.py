@@ -1,7 +1,7 @@
 """The formulas of sizes against real models: tiny random ones of many families, and the cache that each really keeps.
 
-ENVSMITH_TEST_TRANSFORMERS=/path/to/python pytest --run-big tests/big/test_modelsize.py
-The interpreter needs torch and transformers, no device and no network.
+ENVSMITH_TEST_TRANSFORMERS=PYTHON ENVSMITH_TEST_VLLM=PYTHON pytest --run-big tests/big/test_modelsize.py
+The interpreters need torch and transformers, or vllm, and neither a device nor the network.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from envsmith.modelshape import parse_model
+from envsmith.modelshape import CacheShape, parse_model
 from envsmith.modelsize import kv_cache_bytes, parameters
 
+# Read when the module is loaded: every test runs as a stranger, without the variables of whoever runs it.
 PYTHON = os.environ.get("ENVSMITH_TEST_TRANSFORMERS", "")
+ENGINE = os.environ.get("ENVSMITH_TEST_VLLM", "")
 
-pytestmark = [
-    pytest.mark.big,
-    pytest.mark.skipif(not PYTHON, reason="ENVSMITH_TEST_TRANSFORMERS names no interpreter"),
-]
+pytestmark = pytest.mark.big
+needs_models = pytest.mark.skipif(not PYTHON, reason="ENVSMITH_TEST_TRANSFORMERS names no interpreter")
+needs_engine = pytest.mark.skipif(not ENGINE, reason="ENVSMITH_TEST_VLLM names no interpreter")
 
 PLAIN = {
     "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 48, "vocab_size": 99,
@@ -130,12 +131,12 @@ LATENT: dict[str, dict[str, Any]] = {
 SHORT, LONG, SEQUENCES = 6, 21, 3
 
 
-def measured(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    script = Path(__file__).parents[1] / "support" / "measure_cache.py"
+def measured(python: str, script: str, jobs: list[dict[str, Any]]) -> list[Any]:
+    path = Path(__file__).parents[1] / "support" / script
     environ = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1", "CUDA_VISIBLE_DEVICES": ""}
     environ.pop("PYTHONPATH", None)
     done = subprocess.run(
-        [PYTHON, "-B", "-W", "ignore", str(script)], input=json.dumps(jobs), env=environ, capture_output=True,
+        [python, "-B", "-W", "ignore", str(path)], input=json.dumps(jobs), env=environ, capture_output=True,
         text=True, check=True, timeout=900,
     )  # fmt: skip
     return list(json.loads(done.stdout))
@@ -149,9 +150,10 @@ def answers() -> dict[tuple[str, int], dict[str, Any]]:
         {"type": name.partition("/")[0], "keys": keys[name], "tokens": tokens, "sequences": SEQUENCES}
         for name, tokens in asked
     ]
-    return dict(zip(asked, measured(jobs), strict=True))
+    return dict(zip(asked, measured(PYTHON, "measure_cache.py", jobs), strict=True))
 
 
+@needs_models
 @pytest.mark.parametrize("tokens", [SHORT, LONG])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_formula_is_what_a_model_keeps(
@@ -169,6 +171,7 @@ def test_the_formula_is_what_a_model_keeps(
         assert size == answer["bytes"]
 
 
+@needs_models
 @pytest.mark.parametrize("name", LATENT)
 def test_the_latent_is_what_stands_for_the_heads(name: str, answers: dict[tuple[str, int], dict[str, Any]]) -> None:
     answer = answers[name, LONG]
@@ -183,9 +186,27 @@ def test_the_latent_is_what_stands_for_the_heads(name: str, answers: dict[tuple[
     assert cache.latent == keys["kv_lora_rank"] + keys["qk_rope_head_dim"]
 
 
+@needs_models
 @pytest.mark.parametrize("name", [name for name in MODELS if "/" not in name])
 def test_an_estimate_of_parameters_is_near(name: str, answers: dict[tuple[str, int], dict[str, Any]]) -> None:
     answer = answers[name, SHORT]
     counted = parameters(parse_model(json.dumps(answer["whole"]), "config.json"))
     if counted is not None:
         assert abs(counted - answer["parameters"]) <= 0.02 * answer["parameters"]
+
+
+@needs_engine
+def test_a_page_of_vllm_is_what_the_formula_gives_for_its_tokens() -> None:
+    asked = [
+        {"tokens": 16, "kv_heads": heads, "head_dim": dim, "element_bytes": element, "is_latent": is_latent}
+        for heads in (1, 2, 8)
+        for dim in (64, 128, 256, 576)
+        for element in (1, 2, 4)
+        for is_latent in (False, True)
+        if not is_latent or heads == 1
+    ]
+    for one, page in zip(asked, measured(ENGINE, "measure_pages.py", asked), strict=True):
+        latent = one["head_dim"] if one["is_latent"] else None
+        cache = CacheShape(kv_heads=one["kv_heads"], head_dim=one["head_dim"], full_layers=1, latent=latent)
+        size = kv_cache_bytes(cache, tokens=16, sequences=1, element_bytes=one["element_bytes"])
+        assert (one, size) == (one, page)
