@@ -214,7 +214,8 @@ def work(env: str, source: str, out: str | None, root: str | None, forget: bool)
 @click.option("--env", "envs", multiple=True, metavar="E", help="Only this env; may be given again.")
 @click.option("--config", metavar="FILE", help="Judge this job: a LLaMA-Factory YAML file, or Hydra overrides of VERL.")
 @click.option("--host", metavar="local|SNAPSHOT", help="Judge this machine too, or that of a snapshot.")
-def check(stack: str, envs: tuple[str, ...], config: str | None, host: str | None) -> Result:
+@click.option("--model", metavar="PATH", help="Size this model: its folder, or its config.json alone.")
+def check(stack: str, envs: tuple[str, ...], config: str | None, host: str | None, model: str | None) -> Result:
     """Check recipe, patches, lock freshness and rules of STACK, and if a machine can run it; no network, no writes.
 
     \b
@@ -222,10 +223,11 @@ def check(stack: str, envs: tuple[str, ...], config: str | None, host: str | Non
     envsmith check a100 --env sft --config train.yaml    a job, before it is started
     envsmith check a100 --host local                     can this machine run it?
     envsmith check a100 --host snapshots/node7.toml      can that one?
+    envsmith check a100 --env rl --model models/qwen3    does its key-value cache fit?
     """
     from envsmith.commands.check import run as command
 
-    return command(stack, envs=envs, config=config, environ=os.environ, host=host)
+    return command(stack, envs=envs, config=config, environ=os.environ, host=host, model=model)
 
 
 @verb("snapshot")

@@ -118,6 +118,10 @@ def _llamafactory(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
             yield "packing", key, data[key]
     if isinstance(data.get("enable_liger_kernel"), bool):
         yield "liger", "enable_liger_kernel", data["enable_liger_kernel"]
+    if isinstance(data.get("model_name_or_path"), str) and data["model_name_or_path"]:
+        yield "model", "model_name_or_path", data["model_name_or_path"]
+    if data.get("quantization_bit") is not None:
+        yield "quantised_load", "quantization_bit", True
     if isinstance(data.get("output_dir"), str) and data["output_dir"]:
         yield "checkpoint_dir", "output_dir", data["output_dir"]
     fsdp = data.get("fsdp")
@@ -174,6 +178,12 @@ def _verl(data: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
             yield "dtype", key, _DTYPES[str(value)]
         if key.endswith("override_config.attn_implementation") and str(value) in _ATTENTION:
             yield "attention", key, _ATTENTION[str(value)]
+    model = _scalar(data.get("actor_rollout_ref.model.path", ""))
+    if isinstance(model, str) and model:
+        yield "model", "actor_rollout_ref.model.path", model
+    cache = _scalar(data.get("actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_dtype", ""))
+    if cache in ("auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"):
+        yield "kv_cache_dtype", "actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_dtype", cache
     folder = _scalar(data.get("trainer.default_local_dir", ""))
     if isinstance(folder, str) and folder:
         yield "checkpoint_dir", "trainer.default_local_dir", folder

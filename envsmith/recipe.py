@@ -263,8 +263,13 @@ class Job(_Table):
     expandable_segments: StrictBool | None = None
     liger: StrictBool | None = None
     tensor_parallel: Annotated[StrictInt, Field(ge=1)] | None = None
+    model: PathText | None = None
+    """Folder or config.json of the model, relative to the recipe's folder."""
+    quantised_load: StrictBool | None = None
+    """Weights are made smaller while they are loaded, so their size on a disk says nothing."""
     zero_stage: Annotated[StrictInt, Field(ge=0, le=3)] | None = None
     kv_cache_gib: Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)] | None = None
+    kv_cache_dtype: Literal["auto", "bfloat16", "float16", "fp8", "fp8_e4m3", "fp8_e5m2"] | None = None
     max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
     max_sequences: Annotated[StrictInt, Field(ge=1)] | None = None
     checkpoint_dir: PathText | None = None

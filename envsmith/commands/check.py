@@ -19,8 +19,10 @@ from envsmith.commands.envs import env_root, shown, user_path
 from envsmith.commands.findings import finding_text
 from envsmith.commands.freshness import staleness
 from envsmith.commands.hostneeds import needs_of
+from envsmith.commands.modelfiles import find_model, known_types, said_by, with_model
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.result import Result
+from envsmith.commands.sizing import size_line, sizing
 from envsmith.commands.snapshots import read_snapshot
 from envsmith.commands.sourcefacts import source_facts
 from envsmith.commands.workspace import Workspace, open_stack, read_lock
@@ -30,6 +32,7 @@ from envsmith.hostfacts import HostFacts
 from envsmith.jobconfig import JobFacts
 from envsmith.jobconfig import parse as parse_job
 from envsmith.lock import Lock
+from envsmith.modelsize import Model
 from envsmith.recipe import Env
 from envsmith.report import Finding, Report, Severity, ordered
 from envsmith.rules.judge import judge
@@ -43,42 +46,39 @@ UNFIT = 3
 
 
 def run(
-    stack: str, *, envs: tuple[str, ...], config: str | None, environ: Mapping[str, str], host: str | None = None
+    stack: str,
+    *,
+    envs: tuple[str, ...],
+    config: str | None,
+    environ: Mapping[str, str],
+    host: str | None = None,
+    model: str | None = None,
 ) -> Result:
     """Check a stack; a recipe, patch, configuration or snapshot that is wrong is an error, all else a finding.
 
-    `host` is `local`, or the path of a snapshot: the machine whose fitness is judged too.
+    `host` is `local`, or the path of a snapshot: the machine whose fitness is judged too. `model` is the folder or the
+    config.json of the model that the job is about.
 
     Raises:
         InputError: `snapshot-missing`, `snapshot-syntax`, `snapshot-invalid` and whatever the recipe has.
     """
     workspace = open_stack(stack)
     chosen = workspace.envs(envs)
-    if config is not None and len(chosen) > 1:
-        hint = f"add `--env E`; its envs: {', '.join(name for name, _ in chosen)}"
-        raise InputError(Problem(code="usage", message="say which env `--config` is for", hint=hint))
+    _one_env(chosen, {"--config": config, "--model": model})
     facts, missing = _job_facts(config) if config is not None else (JobFacts(), None)
     machine = _machine(host, workspace, [env for _, env in chosen], environ) if host is not None else None
     problems: list[Problem] = []
     findings: list[Finding] = [missing] if missing else []
     fittings: list[Fitting] = []
+    sizes: dict[str, Any] = {}
     for name, env in chosen:
         try:
-            present = read_lock(workspace, name)
-            touched = _read_series(workspace, env, present)
+            found, absent = find_model(workspace, name, facts, config, model)
+            findings += [absent] if absent else []
+            situation = _situation(workspace, name, facts, found, model is not None, machine, environ)
             findings += _stale(workspace, name)
-            situation = Situation(
-                name=name,
-                env=env,
-                host=workspace.stack.host,
-                job=facts.over(env.job),
-                lock=present[0] if present else None,
-                sources=source_facts(workspace, name, present[0] if present else None, environ),
-                touched=touched,
-                said_by=facts.said_by,
-                facts=machine.host if machine else None,
-            )
             findings += judge(situation)
+            sizes |= {name: sizing(situation)} if found else {}
             read_snapshot(workspace, name)
             if host == LOCAL and env.base is not None and not Path(env.base.python).is_file():
                 findings.append(absent_base(situation))
@@ -89,15 +89,60 @@ def run(
     if problems:
         raise InputError(*dict.fromkeys(problems))
     findings += judge_host(fittings)
-    return _result(workspace, ordered(findings), host, machine)
+    return _result(workspace, ordered(findings), host, machine, sizes)
 
 
-def _result(workspace: Workspace, findings: tuple[Finding, ...], host: str | None, machine: Snapshot | None) -> Result:
+def _one_env(chosen: tuple[tuple[str, Env], ...], options: Mapping[str, str | None]) -> None:
+    """Refuse what is about one job where several envs are checked."""
+    given = [name for name, value in options.items() if value is not None]
+    if given and len(chosen) > 1:
+        hint = f"add `--env E`; its envs: {', '.join(name for name, _ in chosen)}"
+        raise InputError(Problem(code="usage", message=f"say which env `{given[0]}` is for", hint=hint))
+
+
+def _situation(
+    workspace: Workspace,
+    name: str,
+    facts: JobFacts,
+    model: Model | None,
+    is_option: bool,
+    machine: Snapshot | None,
+    environ: Mapping[str, str],
+) -> Situation:
+    """What the rules judge: recipe, lock, code, job and model of one env, as far as they are here."""
+    env = workspace.stack.env[name]
+    present = read_lock(workspace, name)
+    lock = present[0] if present else None
+    job = with_model(facts.over(env.job), model)
+    return Situation(
+        name=name,
+        env=env,
+        host=workspace.stack.host,
+        job=job,
+        lock=lock,
+        touched=_read_series(workspace, env, present),
+        sources=source_facts(workspace, name, lock, environ),
+        said_by=said_by(facts, model, is_option=is_option),
+        model=model,
+        known_types=known_types(lock, environ) if job.model_type else None,
+        facts=machine.host if machine else None,
+    )
+
+
+def _result(
+    workspace: Workspace,
+    findings: tuple[Finding, ...],
+    host: str | None,
+    machine: Snapshot | None,
+    sizes: Mapping[str, Any],
+) -> Result:
     families = (*LOOKED_AT, HOST) if machine else LOOKED_AT
     report = Report(subject=shown(workspace.path), families=families, findings=findings)
     unfit = any(finding.check == HOST and finding.severity is Severity.ERROR for finding in findings)
     data: dict[str, Any] = {"recipe": report.subject, "findings": [finding.to_dict() for finding in findings]}
-    ending = [report.summary()]
+    ending = [report.summary(), *(size_line(name, size) for name, size in sizes.items())]
+    if sizes:
+        data["sizing"] = sizes
     if machine and host is not None:
         facts = machine.host.model_dump(mode="json", by_alias=True, exclude_none=True)
         data["host"] = {"source": LOCAL if host == LOCAL else shown(user_path(host)), "facts": facts}

@@ -107,6 +107,7 @@ def liger(s: Situation) -> Iterator[Finding]:
 
 def model_type(s: Situation) -> Iterator[Finding]:
     """Trainer and engine must both know the model's architecture."""
+    has_row = any((one.subject, one.package) == (s.job.model_type, "transformers") for one in model_types())
     for floor in model_types():
         version = s.version(floor.package)
         if s.job.model_type != floor.subject or version is None or is_vendor_build(version):
@@ -120,6 +121,25 @@ def model_type(s: Situation) -> Iterator[Finding]:
                 actual=str(version),
                 hint="take one that knows it; where a package forbids that, `override` it and accept the conflict",
             )
+    if not has_row:
+        yield from _unknown_type(s)
+
+
+def _unknown_type(s: Situation) -> Iterator[Finding]:
+    """A type that the table does not have is looked up in the locked transformers itself, where its wheel is here."""
+    named, known = s.job.model_type, s.known_types
+    if named is None or known is None or named in known or (s.model and s.model.shape.has_own_code):
+        return
+    yield found(
+        "model-type-unknown",
+        s.job_key("model_type"),
+        f"transformers {s.version('transformers')} does not know the model type `{named}`",
+        # vllm brings configurations of its own for some models.
+        severity=Severity.WARNING if s.has("vllm") else Severity.ERROR,
+        expected=f"`{named}` among its model types",
+        actual=f"{len(known)} others",
+        hint="lock a release of transformers that knows it, or take the model's own code",
+    )
 
 
 def attention(s: Situation) -> Iterator[Finding]:

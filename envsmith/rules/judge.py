@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from envsmith.report import Finding, ordered
-from envsmith.rules import allocator, job, launching, locked, machine, sources
+from envsmith.rules import allocator, job, launching, locked, machine, sizing, sources
 from envsmith.rules.situation import Situation
 
 RULES: tuple[Callable[[Situation], Iterator[Finding]], ...] = (
@@ -13,6 +13,7 @@ RULES: tuple[Callable[[Situation], Iterator[Finding]], ...] = (
     machine.flash_attention,
     machine.triton,
     machine.engine,
+    machine.quantisation,
     machine.kernels,
     machine.driver,
     machine.wheel_floor,
@@ -28,6 +29,11 @@ RULES: tuple[Callable[[Situation], Iterator[Finding]], ...] = (
     job.cpu_adam,
     job.trl_sleep,
     job.liger,
+    sizing.model_differs,
+    sizing.kv_cache,
+    sizing.positions,
+    sizing.heads,
+    sizing.memory,
     allocator.old_driver,
     allocator.sleep_mode,
     allocator.names,

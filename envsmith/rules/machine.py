@@ -8,22 +8,33 @@ from packaging.version import Version
 
 from envsmith.report import Finding, Severity
 from envsmith.rules.situation import Situation, found, is_vendor_build
-from envsmith.rules.tables import Capability, Compat, capability, compat_libraries, driver_floors, wheel_floors
+from envsmith.rules.tables import (
+    Capability,
+    Compat,
+    capability,
+    compat_libraries,
+    driver_floors,
+    quantisations,
+    shared_memory,
+    wheel_floors,
+)
 
 
 def number_format(s: Situation) -> Iterator[Finding]:
     """Bfloat16 needs compute capability 8.0; engines refuse to start with it below."""
     low = _below(s, (8, 0))
-    if low and s.job.dtype == "bfloat16":
+    own = s.model.shape.dtype if s.model else None
+    if low and (s.job.dtype == "bfloat16" or (s.job.dtype == "auto" and own == "bfloat16")):
+        said = "" if s.job.dtype == "bfloat16" else f"`auto` takes the model's format, {own}: "
         yield found(
             "bf16-unsupported",
             s.job_key("dtype"),
-            f"bfloat16 needs compute capability 8.0, the machine has {_shown(low)}",
+            f"{said}bfloat16 needs compute capability 8.0, the machine has {_shown(low)}",
             expected="8.0 or newer",
             actual=_shown(low),
             hint="take `float16`, or `float32` below 7.0, in the trainer and in the rollout engine",
         )
-    elif low and s.job.dtype == "auto":
+    elif low and s.job.dtype == "auto" and own is None:
         yield found(
             "bf16-unsupported",
             s.job_key("dtype"),
@@ -42,10 +53,10 @@ def flash_attention(s: Situation) -> Iterator[Finding]:
         yield found(
             "flash-attention-unsupported",
             s.job_key("attention"),
-            f"`{s.job.attention}` needs compute capability {_shown(floor)}, the machine has {_shown(low)}",
+            f"`{s.job.attention}` needs compute capability {_shown(floor)}, the machine has {_shown(low)}{_room(low)}",
             expected=f"{_shown(floor)} or newer",
             actual=_shown(low),
-            hint="take `sdpa` or `eager`",
+            hint="take `sdpa` or `eager`" + (", with `float32`" if low < (7, 0) else ""),
         )
 
 
@@ -56,8 +67,51 @@ def triton(s: Situation) -> Iterator[Finding]:
         yield found(
             "triton-unsupported",
             s.job_key("liger"),
-            f"Liger's kernels are Triton, which needs compute capability 7.0; the machine has {_shown(low)}",
+            "Liger's kernels are Triton, which needs compute capability 7.0; the machine has "
+            f"{_shown(low)}{_room(low)}",
             hint="switch Liger off; smaller batches do not change what a kernel asks for",
+        )
+    if low and s.job.attention == "flex_attention":
+        yield found(
+            "triton-unsupported",
+            s.job_key("attention"),
+            "the kernels of `flex_attention` are Triton, which needs compute capability 7.0; the machine has "
+            f"{_shown(low)}{_room(low)}",
+            hint="take `sdpa` or `eager`, with `float32`; smaller batches do not change what a kernel asks for",
+        )
+
+
+def _room(low: Capability) -> str:
+    """What a block has on old devices, and what kernels of this kind ask for, where both are known."""
+    there, asked = shared_memory().get(low, (0, 0))
+    return f", where a block has {there:,} bytes of shared memory and such kernels ask for {asked:,}" if there else ""
+
+
+def quantisation(s: Situation) -> Iterator[Finding]:
+    """Weights that are stored smaller need an engine's kernels, and in transformers often a package."""
+    method = s.model.shape.quantisation if s.model else None
+    way = quantisations().get(method or "")
+    if s.model is None or way is None:
+        return
+    version = s.version("vllm")
+    low = _below(s, way.capability) if way.capability and version and not is_vendor_build(version) else None
+    if way.capability and low:
+        yield found(
+            "quantisation-unsupported",
+            s.job_key("model"),
+            f"the model's weights are stored as {method}, which vllm takes from compute capability "
+            f"{_shown(way.capability)} on; the machine has {_shown(low)}",
+            expected=f"{_shown(way.capability)} or newer",
+            actual=_shown(low),
+            hint="take a checkpoint of this model that is not quantised, or quantised otherwise",
+        )
+    if way.package and s.lock is not None and s.has("transformers") and not s.has(way.package):
+        yield found(
+            "quantisation-package-missing",
+            s.job_key("model"),
+            f"the model's weights are stored as {method}, and {way.package}, which reads them, is not in the env",
+            expected=way.package,
+            hint=f"add `{way.package}` to `requires` with an exact version, and lock again",
         )
 
 

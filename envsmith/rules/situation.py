@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from envsmith.hostfacts import HostFacts
 from envsmith.lock import Lock
+from envsmith.modelsize import Model
 from envsmith.recipe import Env, Host, Job
 from envsmith.report import Finding, Severity
 from envsmith.rules.scan import SourceFacts
@@ -42,6 +43,10 @@ class Situation:
     """Files that the series of a source or a patched wheel change."""
     said_by: Mapping[str, str] = field(default_factory=dict)
     """Field of the job to the place in a configuration that said it."""
+    model: Model | None = None
+    """The model that the job names, where it is on this machine."""
+    known_types: frozenset[str] | None = None
+    """Model types that the locked transformers knows; None where its wheel is not here."""
     facts: HostFacts | None = None
     """Of one machine, whose word beats the recipe's class; None when the class alone is judged."""
 

@@ -121,6 +121,35 @@ def model_types() -> tuple[Floor, ...]:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantisation:
+    """A way in which weights are stored smaller, and what loads them."""
+
+    capability: Capability | None
+    """The lowest that the engine takes it on."""
+    package: str | None
+    """What transformers needs beside itself."""
+
+
+@cache
+def quantisations() -> Mapping[str, Quantisation]:
+    """By `quant_method`, as model configurations spell it, with hyphens."""
+    return {
+        row["method"]: Quantisation(
+            capability=capability(row["capability"]) if "capability" in row else None, package=row.get("package")
+        )
+        for row in table("model-types")["quantisation"]
+    }
+
+
+@cache
+def shared_memory() -> Mapping[Capability, tuple[int, int]]:
+    """Bytes of shared memory that one block can have at most, and what kernels ask for, by compute capability."""
+    return {
+        capability(one): (row["bytes"], row["asked"]) for row in table("devices")["shared"] for one in row["capability"]
+    }
+
+
 @cache
 def wheel_floors() -> tuple[Floor, ...]:
     """Which wheels need a newer glibc than their packages suggest; the subject is the architecture."""

@@ -211,7 +211,8 @@ def kinds(texts: dict[str, str]) -> set[tuple[str, str]]:
 
 def rule_kinds(texts: dict[str, str]) -> set[str]:
     """Every kind that the rules of `envsmith check` can find."""
-    looked = {m: text for m, text in texts.items() if m.startswith("rules/") or m == "commands/check.py"}
+    beside = ("commands/check.py", "commands/modelfiles.py")
+    looked = {m: text for m, text in texts.items() if m.startswith("rules/") or m in beside}
     return {slug for _, node in given(looked, makes="Finding", parameter="kind") for slug in constants(node)}
 
 

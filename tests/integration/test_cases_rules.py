@@ -59,7 +59,18 @@ def test_d09_a_p40_is_refused_for_its_kernels_and_not_for_its_memory() -> None:
     assert kinds(said) == {"bf16-unsupported", "flash-attention-unsupported", "triton-unsupported"}
     words = " ".join(f"{one.message} {one.hint}" for one in said).lower()
     assert "out of memory" not in words and "reduce" not in words
+    assert "49,152 bytes of shared memory" in words and "81,920" in words and "`float32`" in words
     assert found(job(dtype="float32", attention="eager"), host=cc("6.1")) == ()
+
+
+@pytest.mark.parametrize(("attention", "kind"), [
+    ("flash_attention_2", "flash-attention-unsupported"), ("flex_attention", "triton-unsupported"),
+])  # fmt: skip
+def test_d09_each_attention_of_large_kernels_is_named_with_both_sizes(attention: str, kind: str) -> None:
+    (said,) = found(job(dtype="float32", attention=attention), host=cc("6.1"))
+    assert said.kind == kind
+    assert "49,152" in said.message and "81,920" in said.message
+    assert said.hint is not None and said.hint.startswith("take `sdpa` or `eager`, with `float32`")
 
 
 # --- D22, N03: room for Ray's sockets ---
@@ -118,6 +129,16 @@ def test_d34_transformers_must_know_the_model_type(transformers: str, fine: bool
     )
     assert (kinds(said) == set()) is fine
     assert kinds(said) <= {"model-type-unknown"}
+
+
+def test_d34_the_models_own_configuration_says_its_type() -> None:
+    """The case's config.json has a type and no sizes."""
+    model = {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"]}
+    (said,) = found(model=model, lock=locked(transformers="5.0.0", vllm="0.18.0"), host='glibc = "2.31"')
+    assert (said.kind, said.expected) == ("model-type-unknown", "transformers>=5.2")
+    assert "CONFIG_MAPPING" not in said.message and "qwen3_5" in said.message
+    fine = found(model=model, lock=locked(transformers="5.2.0", vllm="0.18.0"), host='glibc = "2.31"')
+    assert fine == ()
 
 
 # --- D35: the standard library ---

@@ -58,7 +58,9 @@ def codes(text: str, name: str) -> list[tuple[str, str | None]]:
 
 def test_a_llamafactory_file_is_read() -> None:
     facts = parse(SFT, "sft.yaml")
-    assert facts.values == {"dtype": "bfloat16", "attention": "sdpa", "packing": False, "liger": True}
+    assert facts.values == {
+        "dtype": "bfloat16", "attention": "sdpa", "packing": False, "liger": True, "model": "some/model",
+    }  # fmt: skip
     assert facts.deepspeed == "examples/deepspeed/ds_z3_offload_config.json"
     assert facts.said_by["dtype"] == "sft.yaml: bf16"
 
@@ -86,6 +88,10 @@ def test_a_deepspeed_table_may_stand_in_the_file() -> None:
         ("flash_attn: auto", {}),
         ("packing: false\nneat_packing: true", {"packing": True}),
         ("fsdp: full_shard auto_wrap offload", {"cpu_offload": True}),
+        ("model_name_or_path: models/small", {"model": "models/small"}),
+        ("model_name_or_path: [1]", {}),
+        ("quantization_bit: 4", {"quantised_load": True}),
+        ("quantization_bit: null", {}),
     ],
 )
 def test_each_key_of_llamafactory_says_one_thing(text: str, expected: dict[str, Any]) -> None:
@@ -100,6 +106,19 @@ def test_a_list_of_overrides_is_read() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("actor_rollout_ref.model.path=~/models/small", {"model": "~/models/small"}),
+        ("actor_rollout_ref.model.path=$MODEL", {}),
+        ("+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_dtype=fp8", {"kv_cache_dtype": "fp8"}),
+        ("+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_dtype=int3", {}),
+    ],
+)
+def test_the_model_and_the_format_of_its_cache_are_read(text: str, expected: dict[str, Any]) -> None:
+    assert values(text) == expected
+
+
 def test_the_list_that_hydra_writes_is_read_too() -> None:
     assert values("- data.train_batch_size=1\n- +a.b=c\n", "overrides.yaml") == {"train_batch_size": 1}
 
@@ -110,7 +129,7 @@ BOTH = {"train_batch_size": 1, "dynamic_batch": True}
 def test_a_resolved_configuration_says_the_same() -> None:
     text = "actor_rollout_ref:\n  model: {use_fused_kernels: true, path: x}\ndata: {train_batch_size: 1, seed: null}\n"
     said = {"fused_kernels": True, "train_batch_size": 1}
-    assert values(text, "config.yaml") == said
+    assert values(text, "config.yaml") == {**said, "model": "x"}
     assert values("actor_rollout_ref.model.use_fused_kernels: true\ndata.train_batch_size: 1\n", "a.yaml") == said
 
 

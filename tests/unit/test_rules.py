@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 
 import pytest
 
+from envsmith.commands.modelfiles import with_model
+from envsmith.hostfacts import HostFacts
 from envsmith.lock import Lock, LockedBase, Wheel
+from envsmith.modelshape import parse_model
+from envsmith.modelsize import Model
 from envsmith.recipe import parse
 from envsmith.report import Finding, Severity
 from envsmith.rules.judge import judge
@@ -61,15 +66,27 @@ def found(
     lock: Lock | None = None,
     code: Mapping[str, str] | None = None,
     touched: Mapping[str, frozenset[str]] | None = None,
+    model: Mapping[str, object] | None = None,
+    stored: int | None = None,
+    known: frozenset[str] | None = None,
+    facts: HostFacts | None = None,
 ) -> tuple[Finding, ...]:
-    """What the rules say about a recipe; `code` is the text of the files of its source `src`."""
+    """What the rules say about a recipe; `code` is the text of the files of its source `src`.
+
+    `model` is the config.json of the model at hand, `stored` the bytes of its weights, `known` what the locked
+    transformers lists, `facts` those of one machine.
+    """
     text = f'[stack]\nname = "t"\n[host]\n{host}\n[env.a]\npython = "{python}"\nrequires = {requires}\n{body}\n'
     stack = parse(text, "t.toml")
     sources: dict[str, SourceFacts | None] = {"src": scan(code.items())} if code is not None else {}
     env = stack.env["a"]
+    at_hand = Model(shape=parse_model(json.dumps(model), "m/config.json"), stored_bytes=stored) if model else None
     return judge(
-        Situation(name="a", env=env, host=stack.host, job=env.job, lock=lock, sources=sources, touched=touched or {})
-    )
+        Situation(
+            name="a", env=env, host=stack.host, job=with_model(env.job, at_hand), lock=lock, sources=sources,
+            touched=touched or {}, model=at_hand, known_types=known, facts=facts,
+        )
+    )  # fmt: skip
 
 
 def kinds(findings: tuple[Finding, ...]) -> set[str]:
@@ -85,6 +102,24 @@ def job(**values: object) -> str:
 
 def cc(*values: str) -> str:
     return f"compute-capability = {list(values)}"
+
+
+#: The model of the worked figure.
+QWEN = {
+    "model_type": "qwen3", "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+    "head_dim": 128, "hidden_size": 1024, "intermediate_size": 3072, "vocab_size": 151936, "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16", "max_position_embeddings": 40960,
+}  # fmt: skip
+BITS = {**QWEN, "quantization_config": {"quant_method": "bitsandbytes"}}
+
+
+def quota(sequences: int = 4, **values: object) -> str:
+    return job(**{"kv_cache_gib": 8.0, "max_tokens": 18048, "max_sequences": sequences, **values})
+
+
+def cards(count: int, memory_gib: int) -> HostFacts:
+    device = {"name": "NVIDIA A100", "count": count, "memory-bytes": memory_gib << 30}
+    return HostFacts.model_validate({"accelerator": [device]})
 
 
 #: rule, arguments of a recipe that breaks it, arguments of one that does not.
@@ -357,6 +392,85 @@ CASES = [
     ),
     ("uv-run-hook", {"lock": locked(ray="2.56.1")}, {"lock": locked(ray="2.56.1"), "body": HOOK}),
     ("uv-run-hook", {"requires": '["ray==2.47.0"]'}, {"requires": '["ray==2.46.0"]'}),
+    ("kv-cache-over-quota", {"body": quota(5), "model": QWEN}, {"body": quota(4), "model": QWEN}),
+    ("kv-cache-over-quota", {"body": quota(9), "model": QWEN}, {"body": quota(9, tensor_parallel=4), "model": QWEN}),
+    ("kv-cache-over-quota", {"body": quota(8), "model": QWEN}, {"body": quota(8, kv_cache_dtype="fp8"), "model": QWEN}),
+    (
+        "heads-not-divisible",
+        {"body": job(tensor_parallel=3), "model": QWEN},
+        {"body": job(tensor_parallel=8), "model": QWEN},
+    ),
+    (
+        "heads-not-divisible",
+        {"body": job(tensor_parallel=6), "model": {**QWEN, "num_attention_heads": 24}},
+        {"body": job(tensor_parallel=24), "model": {**QWEN, "num_attention_heads": 24}},
+    ),
+    (
+        "weights-over-memory",
+        {"model": QWEN, "stored": 17 << 30, "facts": cards(2, 8)},
+        {"model": QWEN, "stored": 16 << 30, "facts": cards(2, 8)},
+    ),
+    (
+        "weights-over-memory",
+        {"model": QWEN, "stored": 17 << 30, "facts": cards(2, 8)},
+        {"model": QWEN, "stored": 17 << 30, "facts": cards(2, 8), "body": job(quantised_load=True)},
+    ),
+    (
+        "memory-over-device",
+        {"body": quota(), "model": QWEN, "facts": cards(2, 9)},
+        {"body": quota(), "model": QWEN, "facts": cards(2, 10)},
+    ),
+    (
+        "memory-over-device",
+        {"body": quota(), "model": QWEN, "stored": 30 << 30, "facts": cards(2, 24)},
+        {"body": quota(tensor_parallel=2), "model": QWEN, "stored": 30 << 30, "facts": cards(2, 24)},
+    ),
+    (
+        "max-tokens-beyond-model",
+        {"body": job(max_tokens=40961), "model": QWEN},
+        {"body": job(max_tokens=40960), "model": QWEN},
+    ),
+    (
+        "max-tokens-beyond-model",
+        {"body": job(max_tokens=81921), "model": {**QWEN, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}},
+        {"body": job(max_tokens=81920), "model": {**QWEN, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}},
+    ),
+    (
+        "model-type-differs",
+        {"body": job(model_type="qwen2"), "model": QWEN},
+        {"body": job(model_type="qwen3"), "model": QWEN},
+    ),
+    ("model-not-sized", {"body": quota(), "model": {**QWEN, "model_type": "x"}}, {"body": quota(), "model": QWEN}),
+    (
+        "quantisation-unsupported",
+        {"host": cc("6.1"), "model": BITS, "lock": locked(vllm="0.18.0", bitsandbytes="0.49")},
+        {"host": cc("7.0"), "model": BITS, "lock": locked(vllm="0.18.0", bitsandbytes="0.49")},
+    ),
+    (
+        "quantisation-package-missing",
+        {"model": BITS, "lock": locked(transformers="5.6.0")},
+        {"model": BITS, "lock": locked(transformers="5.6.0", bitsandbytes="0.49")},
+    ),
+    (
+        "model-type-unknown",
+        {"model": QWEN, "lock": locked(transformers="4.0.0"), "known": frozenset({"qwen2"})},
+        {"model": QWEN, "lock": locked(transformers="5.6.0"), "known": frozenset({"qwen3"})},
+    ),
+    (
+        "model-type-unknown",
+        {"model": QWEN, "lock": locked(transformers="4.0.0"), "known": frozenset({"qwen2"})},
+        {"model": {**QWEN, "auto_map": {"AutoConfig": "x.Y"}}, "known": frozenset({"qwen2"})},
+    ),
+    (
+        "bf16-unsupported",
+        {"body": job(dtype="auto"), "host": cc("7.5"), "model": QWEN},
+        {"body": job(dtype="auto"), "host": cc("7.5"), "model": {**QWEN, "torch_dtype": "float16"}},
+    ),
+    (
+        "triton-unsupported",
+        {"body": job(attention="flex_attention"), "host": cc("6.1")},
+        {"body": job(attention="flex_attention"), "host": cc("7.0")},
+    ),
     (
         "stdlib-too-old",
         {"python": "3.10", "code": {"pkg/a.py": "from enum import StrEnum\n"}},
@@ -376,7 +490,7 @@ def test_a_rule_is_seen_failing_and_silent_beside_it(
 def test_every_rule_but_those_below_has_a_case() -> None:
     from tests.corpus.test_docs import first_cells, page
 
-    elsewhere = {"flash-attn-abi", "source-not-at-hand", "deepspeed-config-not-at-hand"}
+    elsewhere = {"flash-attn-abi", "source-not-at-hand", "deepspeed-config-not-at-hand", "model-not-at-hand"}
     assert {case[0] for case in CASES} == first_cells(page("rules.md")) - elsewhere
 
 
@@ -469,3 +583,49 @@ def test_findings_are_the_same_twice_and_errors_come_first() -> None:
     said = found(**arguments)  # type: ignore[arg-type]
     assert said == found(**arguments)  # type: ignore[arg-type]
     assert [f.severity for f in said] == sorted((f.severity for f in said), key=list(Severity).index)
+
+
+def test_a_cache_that_does_not_fit_is_told_in_gib_with_what_fits() -> None:
+    (said,) = found(quota(5), model=QWEN)
+    assert said.message == (
+        "the key-value cache of 5 sequences of 18048 tokens needs 9.64 GiB on a device, and the quota is 8.00 GiB"
+    )
+    assert said.expected == "at most 8589934592 bytes (8.00 GiB)"
+    assert said.actual == "10349445120 bytes (9.64 GiB)"
+    assert said.hint == "lower `max-sequences` to 4 or `max-tokens` to 14979"
+    assert said.subject == "env.a.job.kv-cache-gib"
+
+
+def test_one_sequence_that_does_not_fit_leaves_its_length_to_lower() -> None:
+    body = job(kv_cache_gib=1.0, max_tokens=18048)
+    (said,) = found(body, model=QWEN)
+    assert "one sequence of 18048 tokens" in said.message
+    assert said.hint == "lower `max-tokens` to 9362"
+    assert found(body.replace("18048", "9362"), model=QWEN) == ()
+    (said,) = found(job(kv_cache_gib=0.00001, max_tokens=10), model=QWEN)
+    assert said.hint == "raise `kv-cache-gib` to 0.01"
+
+
+@pytest.mark.parametrize(("queries", "pairs", "parallel", "fine"), [(16, 8, 3, 2), (16, 8, 32, 16), (24, 8, 6, 4),
+                                                                    (24, 8, 12, 8), (7, 1, 6, 1)])  # fmt: skip
+def test_the_parallelism_that_is_offered_is_one_that_is_fine(
+    queries: int, pairs: int, parallel: int, fine: int
+) -> None:
+    model = {**QWEN, "num_attention_heads": queries, "num_key_value_heads": pairs}
+    (said,) = found(job(tensor_parallel=parallel), model=model)
+    assert said.hint == f"set `tensor-parallel` to {fine}"
+    assert found(job(tensor_parallel=fine), model=model) == ()
+
+
+def test_an_estimate_is_never_an_error() -> None:
+    said = found(quota(), model=QWEN, facts=cards(1, 1))
+    assert [(one.kind, one.severity) for one in said] == [("memory-over-device", Severity.WARNING)]
+
+
+def test_a_type_that_vllm_may_know_is_a_warning_and_the_table_speaks_first() -> None:
+    known = frozenset({"qwen2"})
+    (said,) = found(model=QWEN, known=known, lock=locked(transformers="4.0.0", vllm="0.18.0"), host='glibc = "2.31"')
+    assert (said.kind, said.severity) == ("model-type-unknown", Severity.WARNING)
+    newer = {**QWEN, "model_type": "qwen3_5"}
+    twice = found(model=newer, known=known, lock=locked(transformers="5.0.0", vllm="0.15.0"), host='glibc = "2.31"')
+    assert [one.expected for one in twice] == ["transformers>=5.2", "vllm>=0.18"]
