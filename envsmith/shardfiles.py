@@ -19,6 +19,7 @@ TAIL_BYTES: Final = _END_BYTES + 65_535
 #: `MAX_HEADER_SIZE` of src/tensor.rs 0.6, read 2026-11-30).
 LENGTH_BYTES: Final = 8
 HEADER_BYTES: Final = 100_000_000
+_NUMBERS: Final = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4")
 #: In pickles of torch's distributed checkpoint: `__RANK_NUMBER.distcp` (torch 2.10, filesystem.py, read 2026-11-30).
 _DISTCP: Final = re.compile(rb"__[0-9]+_[0-9]+\.distcp")
 
@@ -90,8 +91,8 @@ def whole_number(pickle: bytes, key: str) -> int | None:
         for opcode, argument, _ in pickletools.genops(pickle):
             if opcode.name in ("MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT"):
                 continue
-            if was_key and isinstance(argument, int) and not isinstance(argument, bool) and "INT" in opcode.name:
-                return argument
+            if was_key and opcode.name in _NUMBERS and isinstance(argument, int):
+                return int(argument)
             was_key = argument == key
     except (ValueError, IndexError, OverflowError, UnicodeDecodeError):
         return None
