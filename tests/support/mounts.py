@@ -46,14 +46,14 @@ def inside(mount: Callable[[], None], job: Callable[[], T]) -> T:
     return result
 
 
-def refusal(*, fuse: bool = False) -> str | None:
+def refusal(place: Path, *, fuse: bool = False) -> str | None:
     """Say why this machine cannot do it, or None."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "needs root on Linux"
     if fuse and not Path("/dev/fuse").exists():
         return "there is no /dev/fuse"
     try:
-        inside(lambda: mount_fuse(Path("/mnt"), Mood()) if fuse else mount_tmpfs(Path("/mnt"), "1m"), lambda: None)
+        inside(lambda: mount_fuse(place, Mood()) if fuse else mount_tmpfs(place, "1m"), lambda: None)
     except MountError as error:
         return f"nothing can be mounted here: {str(error).strip().splitlines()[-1]}"
     return None
