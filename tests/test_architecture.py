@@ -55,6 +55,10 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "deltaformat",
         "deltaplan",
         "licences",
+        "shards",
+        "shardfiles",
+        "checkpointfolder",
+        "delivery",
     ),
     (
         "plan",
@@ -80,6 +84,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("tools", "probe"),
     ("commands", "execute", "rungs"),
     ("cli", "cli_group", "cli_envs", "cli_bundles", "cli_patches", "cli_smoke", "__main__"),
+    ("cli", "cli_group", "cli_envs", "cli_bundles", "cli_patches", "cli_checkpoints", "__main__"),
 )
 
 #: Everything below `tools` is core: values and judgements.
@@ -105,6 +110,7 @@ DOORS = {
         "tools/registry_pull.py",
     },
     "click": {"cli.py", "cli_group.py", "cli_envs.py", "cli_bundles.py", "cli_patches.py", "cli_smoke.py"},
+    "click": {"cli.py", "cli_group.py", "cli_envs.py", "cli_bundles.py", "cli_patches.py", "cli_checkpoints.py"},
     "rich": {"commands/screen.py", "cli.py"},
     "pynvml": {"tools/device.py"},
     "yaml": {"jobconfig.py"},

@@ -394,6 +394,26 @@ def test_a_planted_rule_is_seen() -> None:
     assert rule_kinds({"rules/planted.py": planted}) == {"planted-kind"}
 
 
+def delivery_kinds(texts: dict[str, str]) -> set[str]:
+    """Every kind that `envsmith deliver` can find."""
+    looked = {module: text for module, text in texts.items() if module in ("shards.py", "checkpointfolder.py")}
+    return {slug for _, node in given(looked, makes="Finding", parameter="kind") for slug in constants(node)}
+
+
+def documented_deliveries() -> set[str]:
+    return {cells[0] for cells in rows(page("deliver.md")) if cells[1].startswith(("error", "warning", "note"))}
+
+
+def test_every_kind_of_a_delivery_is_in_its_page_and_no_other() -> None:
+    assert "shard-missing" in documented_deliveries()
+    assert documented_deliveries() == delivery_kinds(sources())
+
+
+def test_a_planted_kind_of_a_delivery_is_seen() -> None:
+    planted = 'def _finding(answer, kind): return Finding(kind=kind)\nyield _finding(1, "planted-kind")'
+    assert delivery_kinds({"shards.py": planted}) == {"planted-kind"}
+
+
 # recipe keys
 
 

@@ -1,0 +1,231 @@
+"""Reads a checkpoint before it is copied: its names, and the few bytes that say whether its shards are whole."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from envsmith.delivery import JOURNAL, LOCK, RECORD, SUMS, Delivered, is_part, link_fault, parse_record
+from envsmith.errors import InputError, NegativeAnswer, Problem
+from envsmith.shardfiles import (
+    LENGTH_BYTES,
+    TAIL_BYTES,
+    fault_of_safetensors,
+    fault_of_zip,
+    files_of_metadata,
+    header_length,
+    is_zip,
+    whole_number,
+)
+from envsmith.shards import METADATA, Checkpoint, is_index, is_model_states, is_pointer
+from envsmith.tools.files import filesystem
+
+#: An index of the largest models has a few megabytes; what is larger than this is none.
+_MOST_TEXT_BYTES = 64 << 20
+_MOST_POINTER_BYTES = 4096
+_ZIPPED = (".pt", ".pth", ".bin", ".ckpt")
+_NAMED = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceFile:
+    """A file of a source as it was when the source was listed."""
+
+    path: str
+    """Relative to the source, with `/`."""
+    size: int
+    mtime_ns: int
+    mode: int
+    """Permission bits."""
+
+    def is_as(self, status: os.stat_result) -> bool:
+        """Whether the file still has the size and time it had."""
+        return (self.size, self.mtime_ns) == (status.st_size, status.st_mtime_ns)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """What there is to copy."""
+
+    base: Path
+    files: tuple[SourceFile, ...]
+    links: dict[str, str] = field(default_factory=dict)
+    folders: dict[str, int] = field(default_factory=dict)
+    """Permission bits of folders, without the source itself."""
+    record: Delivered | None = None
+    """Where the source itself was delivered: what it held then."""
+    is_file: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+def list_source(path: Path) -> Source:
+    """List a file or a folder with all below it; every problem of the folder is raised at once.
+
+    Raises:
+        InputError: `delivery-source-missing`, `delivery-source-empty`, `link-leaves-source`, `special-file`.
+        NegativeAnswer: `delivery-source-unfinished`.
+        SupplyError: what `filesystem` raises.
+    """
+    if path.is_file():
+        with filesystem(path):
+            file = _file_of(path.name, path.stat())
+        return Source(base=path.parent, files=(file,), is_file=True)
+    if not path.is_dir():
+        hint = "name the folder of a checkpoint, or one file"
+        message = f"`{path}` is no file and no folder"
+        raise InputError(Problem(code="delivery-source-missing", message=message, hint=hint))
+    walk = _Walk(path)
+    walk.run()
+    if walk.unfinished:
+        message = f"`{path}` is a copy that is not finished: {walk.unfinished[0]} is in it"
+        hint = "end that delivery first, or remove what is left of it"
+        raise NegativeAnswer(Problem(code="delivery-source-unfinished", message=message, hint=hint))
+    if walk.problems:
+        raise InputError(*walk.problems[:_NAMED], *_rest(len(walk.problems) - _NAMED, walk.problems[-1]))
+    if not walk.files:
+        message = f"there is no file in `{path}`"
+        hint = "name the folder that the checkpoint is in"
+        raise InputError(Problem(code="delivery-source-empty", message=message, hint=hint))
+    files = tuple(sorted(walk.files, key=lambda file: file.path))
+    return Source(base=path, files=files, links=walk.links, folders=walk.folders, record=walk.record)
+
+
+def _rest(count: int, last: Problem) -> Iterator[Problem]:
+    if count > 0:
+        yield Problem(code=last.code, message=f"and {count:,} more", hint=last.hint)
+
+
+def _file_of(path: str, status: os.stat_result) -> SourceFile:
+    mode = stat.S_IMODE(status.st_mode)
+    return SourceFile(path=path, size=status.st_size, mtime_ns=status.st_mtime_ns, mode=mode)
+
+
+class _Walk:
+    """One pass over a folder; follows no link."""
+
+    def __init__(self, base: Path) -> None:
+        self.files: list[SourceFile] = []
+        self.links: dict[str, str] = {}
+        self.folders: dict[str, int] = {}
+        self.problems: list[Problem] = []
+        self.unfinished: list[str] = []
+        self.record: Delivered | None = None
+        self._base = base
+
+    def run(self) -> None:
+        """Walk all of it; what may not be copied is noted."""
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            with filesystem(self._base / folder), os.scandir(self._base / folder) as entries:
+                for entry in entries:
+                    path = f"{folder}/{entry.name}" if folder else entry.name
+                    if entry.is_symlink():
+                        self._link(path)
+                    elif entry.is_dir(follow_symlinks=False):
+                        self.folders[path] = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
+                        waiting.append(path)
+                    elif entry.is_file(follow_symlinks=False):
+                        self._file(path, entry)
+                    else:
+                        self._special(path)
+
+    def _file(self, path: str, entry: os.DirEntry[str]) -> None:
+        if is_part(entry.name) or entry.name == JOURNAL:
+            self.unfinished.append(f"`{path}`")
+        elif path == RECORD:
+            with filesystem(self._base / path):
+                text = (self._base / path).read_text(encoding="utf-8", errors="replace")
+            self.record = parse_record(text)
+        elif path not in (SUMS, LOCK):
+            self.files.append(_file_of(path, entry.stat(follow_symlinks=False)))
+
+    def _link(self, path: str) -> None:
+        with filesystem(self._base / path):
+            target = str((self._base / path).readlink())
+        fault = link_fault(path, target)
+        if fault is None and not (self._base / path).exists():
+            fault = "its target is not there"
+        if fault is None:
+            self.links[path] = target
+            return
+        hint = "deliver the folder that holds the target too, or make the link a file of its own"
+        message = f"the link `{path}` → `{target}` cannot be copied: {fault}"
+        self.problems.append(Problem(code="link-leaves-source", message=message, hint=hint))
+
+    def _special(self, path: str) -> None:
+        message = f"`{path}` is no file, folder or link, but a socket, a pipe or a device"
+        hint = "remove it: whatever made it leaves it behind, and nothing reads it from a checkpoint"
+        self.problems.append(Problem(code="special-file", message=message, hint=hint))
+
+
+def read_checkpoint(source: Source) -> Checkpoint:
+    """Read what `envsmith.shards` judges by: indexes, headers and ends, a few kilobytes a file.
+
+    Raises:
+        SupplyError: what `filesystem` raises.
+    """
+    texts, faults, worlds = {}, {}, {}
+    named: dict[str, frozenset[str]] = {}
+    sizes = {file.path: file.size for file in source.files}
+    for path, size in list(sizes.items()):
+        place = source.base / path
+        with filesystem(place):
+            if (is_index(path) and size <= _MOST_TEXT_BYTES) or (is_pointer(path) and size <= _MOST_POINTER_BYTES):
+                texts[path] = place.read_text(encoding="utf-8", errors="replace")
+            elif place.name == METADATA and size <= _MOST_TEXT_BYTES:
+                named[path] = files_of_metadata(place.read_bytes())
+            elif (fault := _fault(place, size)) is not None:
+                faults[path] = fault
+            elif is_model_states(path) and (world := _world(place)) is not None:
+                worlds[path] = world
+    for path in source.links:
+        if (source.base / path).is_file():
+            sizes[path] = (source.base / path).stat().st_size
+    folders = {*source.folders, *(path for path in source.links if (source.base / path).is_dir())}
+    return Checkpoint(sizes=sizes, folders=frozenset(folders), texts=texts, faults=faults, named=named, worlds=worlds)
+
+
+def _fault(path: Path, size: int) -> str | None:
+    judge: Callable[[Path, int], str | None]
+    if path.suffix == ".safetensors":
+        judge = _safetensors_fault
+    elif path.suffix in _ZIPPED:
+        judge = _zip_fault
+    else:
+        return None
+    return judge(path, size) if size else None
+
+
+def _safetensors_fault(path: Path, size: int) -> str | None:
+    with path.open("rb") as stream:
+        first = stream.read(LENGTH_BYTES)
+        return fault_of_safetensors(first, stream.read(min(header_length(first) or 0, size)), size)
+
+
+def _zip_fault(path: Path, size: int) -> str | None:
+    with path.open("rb") as stream:
+        if not is_zip(stream.read(4)):
+            return None
+        stream.seek(max(0, size - TAIL_BYTES))
+        return fault_of_zip(stream.read(TAIL_BYTES), size)
+
+
+def _world(path: Path) -> int | None:
+    """The world size in the pickle of a file of `torch.save`; None where nobody can tell."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+            if archive.getinfo(name).file_size > _MOST_TEXT_BYTES:
+                return None
+            return whole_number(archive.read(name), "dp_world_size")
+    except (StopIteration, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError):
+        return None
