@@ -387,8 +387,7 @@ if any("default_worker" in part for part in sys.orig_argv):
         class Deadly:
             def find_spec(self, name, path=None, target=None):
                 if name == "transformers":
-                    sys.stderr.write("planted: libarrow.so.2500 is broken\n")
-                    sys.stderr.flush()
+                    print("planted: libarrow.so.2500 is broken", file=sys.stderr, flush=True)
                     os._exit(66)
         sys.meta_path.insert(0, Deadly())
 """
