@@ -62,6 +62,8 @@ def run(task: Task, answer: Answer) -> None:
         pids = inside(task, answer, place, asked, outside)
         keep_logs(place, task)
     left = [pid for pid in pids if not is_gone(pid)]
+    if not pids:
+        return
     answer.check("actor-end", not left, "the actor's process has ended with Ray",
                  otherwise="the actor's process outlives Ray", actual=left or None)  # fmt: skip
 

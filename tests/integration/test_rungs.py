@@ -128,7 +128,7 @@ def test_a_rank_with_another_variable_is_named_without_its_secret(desk: Desk) ->
     assert "hush" not in json.dumps(done.answers)
 
 
-@pytest.mark.parametrize(("deed", "code"), [("os._exit(7)", 7), ("time.sleep(100)", -9)], ids=["dies", "hangs"])
+@pytest.mark.parametrize(("deed", "code"), [("os._exit(7)", 7), ("time.sleep(18) or os._exit(9)", 9)], ids=["dies", "hangs"])
 def test_a_rank_that_does_not_come_is_named_by_the_others(desk: Desk, deed: str, code: int) -> None:
     fault = f"""
     from envsmith_rungs import answering, collective
@@ -387,8 +387,7 @@ if any("default_worker" in part for part in sys.orig_argv):
         class Deadly:
             def find_spec(self, name, path=None, target=None):
                 if name == "transformers":
-                    sys.stderr.write("planted: libarrow.so.2500 is broken\n")
-                    sys.stderr.flush()
+                    print("planted: libarrow.so.2500 is broken", file=sys.stderr, flush=True)
                     os._exit(66)
         sys.meta_path.insert(0, Deadly())
 """

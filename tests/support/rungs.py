@@ -65,7 +65,7 @@ class Desk:
         launch: dict[str, str] | None = None,
         env: dict[str, str] | None = None,
         module: str | None = None,
-        timeout_s: float = 120.0,
+        timeout_s: float = 240.0,
     ) -> Outcome:
         payload, folder = self.payload(), self.folder / rung
         shutil.rmtree(folder, ignore_errors=True)
