@@ -37,6 +37,9 @@ class _Device:
             return lambda *_: None
         raise AttributeError(name)
 
+    def get_device_name(self, *_: object) -> str:
+        return "CPU"
+
     def get_rng_state(self) -> Any:
         return torch.get_rng_state()
 
