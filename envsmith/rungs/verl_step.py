@@ -112,7 +112,7 @@ def _without_device(task: Task, answer: Answer, model: Path, env: dict[str, str]
         "VERL_USE_EXTERNAL_MODULES": f"{package}.verl_platform",
         "VERL_PLATFORM": "envsmith-cpu",
         "VERL_ENGINE_DEVICE": "cuda",  # the FSDP engine is registered for devices only; it is the same class
-        "ENVSMITH_ALLOCATOR_CALLS": str(task.folder / "allocator-calls.txt"),
+        parts.CALLS: str(task.folder / "allocator-calls.txt"),
     }
     stages = task.folder / "stages.jsonl"
     argv = [sys.executable, "-B", "-m", f"{package}.verl_workers", str(model), str(stages)]

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .verl_platform import RESOURCE
+from .verl_parts import CALLS, RESOURCE
 
 ROWS, PROMPT, ANSWER = 4, 8, 8
 
@@ -56,7 +56,7 @@ def toggle() -> dict[str, Any]:
     from verl.utils.device import set_expandable_segments
 
     set_expandable_segments(True)
-    calls = Path(os.environ["ENVSMITH_ALLOCATOR_CALLS"])
+    calls = Path(os.environ[CALLS])
     found = calls.read_text(encoding="utf-8").split() if calls.exists() else []
     return {"calls": found, "veto": os.environ.get("VERL_DISABLE_EXPANDABLE_SEGMENTS"), "pid": os.getpid()}
 
