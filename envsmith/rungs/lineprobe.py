@@ -126,14 +126,14 @@ def _monitor(probe: Probe) -> None:
         return
     events = monitoring.events
 
-    def enter(code: CodeType, offset: int) -> Any:
-        if probe.wanted(code.co_filename):
-            monitoring.set_local_events(tool, code, events.LINE)
+    def enter(body: CodeType, offset: int) -> Any:
+        if probe.wanted(body.co_filename):
+            monitoring.set_local_events(tool, body, events.LINE)
         return monitoring.DISABLE
 
-    def line(code: CodeType, number: int) -> Any:
-        if number in probe.wanted(code.co_filename):
-            probe.hit(code.co_filename, number)
+    def line(body: CodeType, number: int) -> Any:
+        if number in probe.wanted(body.co_filename):
+            probe.hit(body.co_filename, number)
         return monitoring.DISABLE
 
     def again() -> None:

@@ -30,6 +30,8 @@ from .tiny import tiny_model
 #: Ranks on a CPU: with more the Trainer of transformers 5.6 cannot resume there, since it reads the optimizer onto
 #: `cpu:0`, a place that torch.load does not know (trainer.py, `map_location`, tried 2026-11-30).
 CPU_RANKS = 1
+#: With less time left a stage is not begun.
+LEAST_S = 20.0
 _LAUNCHERS = ("src/llamafactory/launcher.py", "src/llamafactory/v1/launcher.py")
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _NO_DRIVER = "Found no NVIDIA driver"
@@ -75,7 +77,9 @@ def rung(task: Task, answer: Answer) -> None:
     setting = _set(task, answer)
     if setting is None:
         return
-    lanes = [_plain(setting), _offload(setting) + _v1(setting)]
+    chosen = task.options.get("stages")
+    every = (_plain(setting), _offload(setting) + _v1(setting))
+    lanes = [[stage for stage in lane if not chosen or stage.name in chosen] for lane in every]
     deadline = time.monotonic() + task.timeout_s * 0.95
     if setting.device == "cpu":
         with ThreadPoolExecutor(len(lanes)) as pool:
@@ -88,6 +92,9 @@ def rung(task: Task, answer: Answer) -> None:
     found = tracing.events(task.folder / "trace")
     for name, outcome in outcomes.items():
         _say_end(setting, answer, name, outcome)
+    for stage in (stage for lane in lanes for stage in lane if stage.name not in outcomes):
+        if not stage.needs or _ended(outcomes, stage.needs):
+            answer.say("no-time-left", "failed", "the time limit left nothing for this stage", subject=stage.name)
     _judge_runs(setting, answer, outcomes)
     _judge_adam(setting, answer, outcomes)
     _judge_allocator(setting, answer, outcomes, found)
@@ -132,7 +139,7 @@ def _environment(task: Task) -> dict[str, str]:
     """The rung's own, with the observer in front of PYTHONPATH and without what would make it one rank of a run."""
     env = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
     env |= tracing.prepare(task, task.folder / "trace")
-    extensions = {"TORCH_EXTENSIONS_DIR": str(task.folder / "extensions")}
+    extensions = {"TORCH_EXTENSIONS_DIR": str(task.shared / "extensions")}
     return env | extensions | {"PYTHONDONTWRITEBYTECODE": "1", "DISABLE_VERSION_CHECK": "0"}
 
 
@@ -224,8 +231,10 @@ def _run(setting: Setting, lane: Iterable[Stage], deadline: float) -> dict[str, 
     work = setting.task.folder / "work"
     work.mkdir(exist_ok=True)
     for stage in lane:
-        if stage.needs and (stage.needs not in done or done[stage.needs].exit_code):
+        if stage.needs and not _ended(done, stage.needs):
             continue
+        if deadline - time.monotonic() < LEAST_S:
+            break
         done[stage.name] = start(
             stage.argv,
             env=stage.env,

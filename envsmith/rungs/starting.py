@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MARK = "ENVSMITH_RUNG_CHILD"
-_POLL_S = 0.1
+_POLL_S = 0.2
+#: Looks at a process of somebody else's before it is left alone; a child of ours has its own variables after its exec.
+_LOOKS = 3
 _GRACE_S = 10.0
 #: The beginning of the last line of a Python traceback.
 _ERROR = re.compile(r"^(?:\[?rank\d+\]?:? ?|\([^)]*\) ?)?\s*((?:[\w.]+(?:Error|Exception|Interrupt|Exit)): ?.*)$")
@@ -56,6 +58,7 @@ def start(
     """Run a program to its end or to its time limit, then kill whatever of it is left."""
     mark = uuid.uuid4().hex
     seen: dict[int, dict[str, str]] = {}
+    others: dict[int, int] = {}
     began = time.monotonic()
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -69,7 +72,7 @@ def start(
         )
     try:
         while process.poll() is None and time.monotonic() - began < timeout_s:
-            _look(mark, variables, seen)
+            _look(mark, variables, seen, others)
             time.sleep(_POLL_S)
         timed_out = process.poll() is None
     finally:
@@ -104,13 +107,16 @@ def _marked(mark: str) -> list[int]:
     return [pid for pid in pids if pid != os.getpid() and environment_of(pid).get(MARK) == mark]
 
 
-def _look(mark: str, variables: Iterable[str], seen: dict[int, dict[str, str]]) -> None:
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            # Read anew each time: between fork and exec a process has its parent's.
-            found = environment_of(int(path.name))
-            if found.get(MARK) == mark:
-                seen[int(path.name)] = {name: found[name] for name in variables if name in found}
+def _look(mark: str, variables: Iterable[str], seen: dict[int, dict[str, str]], others: dict[int, int]) -> None:
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
+        if others.get(pid, 0) >= _LOOKS:
+            continue
+        # Read anew each time: between fork and exec a process has its parent's.
+        found = environment_of(pid)
+        if found.get(MARK) == mark:
+            seen[pid] = {name: found[name] for name in variables if name in found}
+        else:
+            others[pid] = others.get(pid, 0) + 1
 
 
 def _leave_nothing(mark: str, grace_s: float) -> list[str]:

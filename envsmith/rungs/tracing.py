@@ -81,11 +81,11 @@ def executable(source: str, name: str) -> tuple[set[int], set[int]]:
     inside: set[int] = set()
     outside: set[int] = set()
 
-    def walk(code: CodeType, within: bool) -> None:
-        lines = {line for _, _, line in code.co_lines() if line and line != code.co_firstlineno}
-        # A function's first line is its `def`, which the code around it executes; a lambda has no other.
-        (inside if within else outside).update(lines if within else {line for _, _, line in code.co_lines() if line})
-        for inner in code.co_consts:
+    def walk(body: CodeType, within: bool) -> None:
+        lines = {line for _, _, line in body.co_lines() if line}
+        # A function's first line is its `def`, which the code around it executes.
+        (inside if within else outside).update(lines - {body.co_firstlineno} if within else lines)
+        for inner in body.co_consts:
             if isinstance(inner, CodeType):
                 # CO_OPTIMIZED marks functions; class bodies do not have it.
                 walk(inner, within or bool(inner.co_flags & 1))

@@ -14,6 +14,10 @@ from typing import Any
 
 from .llamafactory_parts import Saying
 
+#: Variable that names the file where allocator calls are written down that nothing vetoed.
+CALLS = "ENVSMITH_ALLOCATOR_CALLS"
+#: Ray's resource that stands for a device where there is none.
+RESOURCE = "envsmith_cpu"
 ROWS, GROUP = 16, 4
 PROMPT_TOKENS, ANSWER_TOKENS = 128, 32
 #: Answers of an untrained model differ in length and letters, so their rewards differ within a group.

@@ -1,7 +1,7 @@
 """The CPU as a platform of VERL's, through VERL's own door for platforms that it does not know.
 
 VERL loads it where VERL_USE_EXTERNAL_MODULES names it, and takes it for VERL_PLATFORM=envsmith-cpu. It is for showing
-how far VERL's own workers go without a device, not for training.
+how far VERL's own workers go without a device, not for training. Only VERL imports it, so torch stands at its top.
 Source: VERL 1bf9d2d `verl/plugin/platform/README.md` and `platform_base.py`, read 2026-11-30.
 """
 
@@ -18,9 +18,7 @@ from typing import Any
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
-#: Where allocator calls that nothing vetoed are written down.
-CALLS = "ENVSMITH_ALLOCATOR_CALLS"
-RESOURCE = "envsmith_cpu"
+from .verl_parts import CALLS, RESOURCE
 
 
 class _Device:
@@ -36,6 +34,9 @@ class _Device:
         if name in ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "manual_seed", "manual_seed_all"):
             return lambda *_: None
         raise AttributeError(name)
+
+    def get_device_name(self, *_: object) -> str:
+        return "CPU"
 
     def get_rng_state(self) -> Any:
         return torch.get_rng_state()

@@ -111,7 +111,8 @@ def _without_device(task: Task, answer: Answer, model: Path, env: dict[str, str]
         "PYTHONPATH": path,
         "VERL_USE_EXTERNAL_MODULES": f"{package}.verl_platform",
         "VERL_PLATFORM": "envsmith-cpu",
-        "ENVSMITH_ALLOCATOR_CALLS": str(task.folder / "allocator-calls.txt"),
+        "VERL_ENGINE_DEVICE": "cuda",  # the FSDP engine is registered for devices only; it is the same class
+        parts.CALLS: str(task.folder / "allocator-calls.txt"),
     }
     stages = task.folder / "stages.jsonl"
     argv = [sys.executable, "-B", "-m", f"{package}.verl_workers", str(model), str(stages)]

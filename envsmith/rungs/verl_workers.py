@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .verl_platform import RESOURCE
+from .verl_parts import CALLS, RESOURCE
 
 ROWS, PROMPT, ANSWER = 4, 8, 8
 
@@ -56,7 +56,7 @@ def toggle() -> dict[str, Any]:
     from verl.utils.device import set_expandable_segments
 
     set_expandable_segments(True)
-    calls = Path(os.environ["ENVSMITH_ALLOCATOR_CALLS"])
+    calls = Path(os.environ[CALLS])
     found = calls.read_text(encoding="utf-8").split() if calls.exists() else []
     return {"calls": found, "veto": os.environ.get("VERL_DISABLE_EXPANDABLE_SEGMENTS"), "pid": os.getpid()}
 
@@ -126,10 +126,18 @@ def _batch(vocabulary: int) -> Any:
 
 
 def _tensors(data: Any) -> Any:
+    """The form without padding, which VERL makes with flash-attn's helper; here every sequence is full anyway."""
+    import torch
     from verl.utils import tensordict_utils as tu
-    from verl.workers.utils.padding import left_right_2_no_padding
 
-    found = left_right_2_no_padding(data.to_tensordict())
+    found = data.to_tensordict()
+    for name in ("input_ids", "position_ids"):
+        count, length = found[name].shape
+        offsets = torch.arange(0, count * length + 1, length)
+        found[name] = torch.nested.nested_tensor_from_jagged(found[name].flatten(), offsets=offsets)
+    found["loss_mask"] = found["response_mask"]
+    tu.assign_non_tensor_data(found, "max_seq_len", PROMPT + ANSWER)
+    tu.assign_non_tensor_data(found, "max_response_len", ANSWER)
     tu.assign_non_tensor(found, global_batch_size=found.shape[0])
     return found
 
