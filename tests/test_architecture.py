@@ -83,8 +83,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ),
     ("tools", "probe"),
     ("commands", "execute", "rungs"),
-    ("cli", "cli_group", "cli_envs", "cli_bundles", "cli_patches", "cli_smoke", "__main__"),
-    ("cli", "cli_group", "cli_envs", "cli_bundles", "cli_patches", "cli_checkpoints", "__main__"),
+    ("cli", "cli_group", "cli_envs", "cli_bundles", "cli_patches", "cli_checkpoints", "cli_smoke", "__main__"),
 )
 
 #: Everything below `tools` is core: values and judgements.
@@ -109,8 +108,15 @@ DOORS = {
         "tools/registry_push.py",
         "tools/registry_pull.py",
     },
-    "click": {"cli.py", "cli_group.py", "cli_envs.py", "cli_bundles.py", "cli_patches.py", "cli_smoke.py"},
-    "click": {"cli.py", "cli_group.py", "cli_envs.py", "cli_bundles.py", "cli_patches.py", "cli_checkpoints.py"},
+    "click": {
+        "cli.py",
+        "cli_group.py",
+        "cli_envs.py",
+        "cli_bundles.py",
+        "cli_patches.py",
+        "cli_checkpoints.py",
+        "cli_smoke.py",
+    },
     "rich": {"commands/screen.py", "cli.py"},
     "pynvml": {"tools/device.py"},
     "yaml": {"jobconfig.py"},
