@@ -128,7 +128,9 @@ def test_a_rank_with_another_variable_is_named_without_its_secret(desk: Desk) ->
     assert "hush" not in json.dumps(done.answers)
 
 
-@pytest.mark.parametrize(("deed", "code"), [("os._exit(7)", 7), ("time.sleep(18) or os._exit(9)", 9)], ids=["dies", "hangs"])
+@pytest.mark.parametrize(
+    ("deed", "code"), [("os._exit(7)", 7), ("time.sleep(18) or os._exit(9)", 9)], ids=["dies", "hangs"]
+)
 def test_a_rank_that_does_not_come_is_named_by_the_others(desk: Desk, deed: str, code: int) -> None:
     fault = f"""
     from envsmith_rungs import answering, collective
