@@ -72,7 +72,7 @@ class Answer:
         actual: object = None,
         hint: str | None = None,
     ) -> None:
-        """Add one statement; `what` is a kebab-case slug listed in docs/smoke.md."""
+        """Add one statement; `what` is a kebab-case slug listed in docs/smoke-rungs.md."""
         if verdict not in VERDICTS:
             raise ValueError(f"`{verdict}` is no verdict")
         self.statements.append(
