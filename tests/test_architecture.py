@@ -32,6 +32,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "sshsig",
         "ed25519",
         "ocireference",
+        "scrubbing",
+        "nativestack",
     ),
     (
         "recipe",
@@ -54,6 +56,11 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "deltaformat",
         "deltaplan",
         "licences",
+        "evidence",
+        "evidencefacts",
+        "evidencesummary",
+        "evidencehtml",
+        "evidencecheck",
     ),
     (
         "plan",
