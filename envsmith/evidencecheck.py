@@ -33,6 +33,8 @@ from envsmith.evidence import (
 )
 from envsmith.evidencefacts import (
     NOT_PASSING,
+    OWN_WORK,
+    UNANSWERED,
     Rung,
     answer_path,
     identities_document,
@@ -149,6 +151,7 @@ def judge_papers(manifest: EvidenceManifest, papers: Papers, where: str) -> Iter
     yield from _judge_result(manifest, papers, rungs, where)
     for rung in rungs:
         yield from _judge_rung(rung, papers.documents, where)
+    yield from _judge_findings(record, rungs, where)
     yield from _judge_times(manifest, papers, rungs, where)
     answers = {path: one for path, one in papers.documents.items() if path.startswith("rungs/")}
     if papers.documents.get(IDENTITIES) != identities_document(rungs, answers):
@@ -236,7 +239,7 @@ def _judge_result(manifest: EvidenceManifest, papers: Papers, rungs: tuple[Rung,
     for words in [*page_faults(papers.page, about, rungs)][:10]:
         yield _differs(f"`{PAGE}` {words}", where)
     report = papers.documents.get(VERIFY)
-    if any(rung.rung == "static" and rung.status == "passed" for rung in rungs):
+    if any(rung.kind == "static" and rung.status == "passed" for rung in rungs):
         if report is None:
             yield _differs(f"the rung `static` passed, and there is no `{VERIFY}`", where)
         elif count := _errors(report):
@@ -253,10 +256,10 @@ def _errors(report: Any) -> int:
 def _judge_rung(rung: Rung, documents: Mapping[str, Any], where: str) -> Iterator[Problem]:
     """A rung that passed has every exit code 0, every answer, and no statement against it."""
     if rung.status != "passed":
-        if rung.status == "skipped" and rung.exit_codes:
-            yield _differs(f"the rung `{rung.folder}` was skipped, and has exit codes", where)
+        if rung.status in ("skipped", "not-run") and rung.exit_codes:
+            yield _differs(f"the rung `{rung.folder}` is {rung.status}, and has exit codes", where)
         return
-    if not rung.exit_codes and rung.rung != "static":
+    if not rung.exit_codes and rung.kind not in OWN_WORK:
         yield _differs(f"the rung `{rung.folder}` passed without an exit code", where)
     bad = sorted(rank for rank, code in rung.exit_codes.items() if code != 0)
     if bad:
@@ -265,12 +268,32 @@ def _judge_rung(rung: Rung, documents: Mapping[str, Any], where: str) -> Iterato
     against = [*_against(rung.statements)]
     for rank in sorted(rung.exit_codes):
         path = answer_path(rung, rank)
-        if path not in documents:
+        if path not in documents and rung.kind not in UNANSWERED:
             yield _differs(f"the rung `{rung.folder}` passed, and `{path}` is not there", where)
+        elif path in documents and not isinstance(documents[path], Mapping):
+            yield _differs(f"the rung `{rung.folder}` passed, and `{path}` is not an answer", where)
         against += [f"{path}: {what}" for what in _against(statements_of(documents.get(path)))]
     if against:
         words = ", ".join(dict.fromkeys(against))[:200]
         yield _differs(f"the rung `{rung.folder}` passed with statements against it ({words})", where)
+
+
+def _judge_findings(record: Mapping[str, Any], rungs: tuple[Rung, ...], where: str) -> Iterator[Problem]:
+    """What the record says as a whole: its result, what was found, and what was left behind."""
+    result = overall(rung.status for rung in rungs)
+    if "result" in record and record["result"] != result and result != "nothing-passed":
+        yield _differs(f"`{RECORD}` states another result than its rungs", where, result, str(record["result"])[:60])
+    findings = record.get("findings")
+    found = [one for one in findings if isinstance(one, Mapping)] if isinstance(findings, list) else []
+    errors = {str(one.get("check")).removeprefix("smoke/") for one in found if one.get("severity") == "error"}
+    statuses: dict[str, set[str]] = {}
+    for rung in rungs:
+        statuses.setdefault(rung.kind, set()).add(rung.status)
+    for kind in sorted(kind for kind, there in statuses.items() if there == {"passed"} and kind in errors):
+        yield _differs(f"the rung `{kind}` passed, and an error was found in it", where)
+    left = [rung.rung for rung in rungs if rung.left_behind]
+    if left and "passed" in statuses.get("exit-clean", ()):
+        yield _differs(f"the rung `exit-clean` passed, and `{left[0]}` left processes behind", where)
 
 
 def _against(statements: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -21,7 +21,10 @@ LADDER: Final = (
     "static", "device", "collective", "encode", "generate", "embed", "ray-generate", "train-step", "llamafactory-step",
     "verl-step", "resume", "merge-serve", "exit-clean", "command",
 )  # fmt: skip
-STATUSES: Final = ("passed", "failed", "inconclusive", "skipped")
+STATUSES: Final = ("passed", "failed", "inconclusive", "skipped", "not-run")
+#: Rungs that are envsmith's own work, which end no process, and those whose processes give no answer.
+OWN_WORK: Final = ("static", "exit-clean")
+UNANSWERED: Final = (*OWN_WORK, "command")
 #: Verdicts of a statement that a rung cannot pass with.
 NOT_PASSING: Final = ("failed", "inconclusive")
 
@@ -44,6 +47,8 @@ class Rung:
     """One rung of a run, as the record has it."""
 
     rung: str
+    """Its name: the kind, with a number where a recipe has several of it."""
+    kind: str
     status: str
     folder: str
     """Name of its folder below `rungs/`."""
@@ -54,6 +59,8 @@ class Rung:
     figures: Mapping[str, Any]
     statements: tuple[Mapping[str, Any], ...]
     first_error: Mapping[str, Any] | None
+    left_behind: int
+    """How many processes were still there."""
 
 
 def rungs_of(record: Mapping[str, Any]) -> tuple[Rung, ...]:
@@ -71,17 +78,24 @@ def rungs_of(record: Mapping[str, Any]) -> tuple[Rung, ...]:
 
 def _rung(row: Mapping[str, Any], folder: str) -> Rung:
     rung, status, seconds = row.get("rung"), row.get("status"), row.get("seconds") or 0.0
+    kind, left = row.get("kind", rung), row.get("left_behind") or []
     codes, first = row.get("exit_codes") or {}, row.get("first_error")
     statements, figures, device = row.get("statements") or [], row.get("figures") or {}, row.get("device")
-    if not isinstance(rung, str) or status not in STATUSES:
+    if not isinstance(rung, str) or not isinstance(kind, str) or status not in STATUSES:
         raise ValueError(f"`{str(rung)[:60]}` has the status `{str(status)[:60]}`")
     good = isinstance(seconds, int | float) and isinstance(figures, Mapping) and isinstance(codes, Mapping)
     good = good and all(isinstance(code, int) for code in codes.values())
-    good = good and isinstance(statements, list) and all(isinstance(one, Mapping) for one in statements)
+    good = (
+        good
+        and isinstance(left, list)
+        and isinstance(statements, list)
+        and all(isinstance(one, Mapping) for one in statements)
+    )
     if not good or not isinstance(first, Mapping | None) or not isinstance(device, str | None):
         raise ValueError(f"the rung `{rung[:60]}` is of another form than a run writes")
     return Rung(
         rung=rung,
+        kind=kind,
         status=str(status),
         folder=folder,
         seconds=float(seconds),
@@ -90,6 +104,7 @@ def _rung(row: Mapping[str, Any], folder: str) -> Rung:
         figures=figures,
         statements=tuple(statements),
         first_error=first,
+        left_behind=len(left),
     )
 
 

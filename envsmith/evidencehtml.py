@@ -12,7 +12,7 @@ from envsmith.evidencesummary import HOW, Row, Summary, parts, row_of
 from envsmith.html_parts import facts, plain, shown, words
 
 _SIGNS = {"passed": ("passed", "\u2713"), "failed": ("failed", "\u2715")}
-_BADGES = {"passed": "passed", "failed": "error", "inconclusive": "warning", "skipped": "note"}
+_BADGES = {"passed": "passed", "failed": "error", "inconclusive": "warning", "skipped": "note", "not-run": "note"}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _COLUMNS = ("rung", "status", "seconds", "device", "figures")
 

@@ -21,7 +21,7 @@ MOST_RUNGS: Final = 24
 _MOST: Final = 6
 #: Figures that say most, by a part of their name, in this order.
 _KEY_FIGURES = ("loss", "grad", "reward", "tokens_per_s", "gb_per_s", "gib_per_s", "max_abs", "similarity", "memory")
-_ROW = re.compile(r"^\| ([^|]+?) \| (passed|failed|inconclusive|skipped) \|", re.MULTILINE)
+_ROW = re.compile(r"^\| ([^|]+?) \| (passed|failed|inconclusive|skipped|not-run) \|", re.MULTILINE)
 _WORDS = {
     "passed": "every rung that ran passed",
     "failed": "at least one rung failed",
@@ -106,7 +106,7 @@ def row_of(rung: Rung) -> Row:
     """A rung as the table has it."""
     shown = [f"{name} {value}" for name, value in key_figures(rung.figures)]
     return Row(
-        rung=rung.folder if rung.rung in rung.folder else f"{rung.rung} ({rung.folder})",
+        rung=rung.rung,
         status=rung.status,
         seconds=f"{rung.seconds:.1f}",
         device=rung.device or "-",
@@ -141,7 +141,10 @@ def _figure(value: Any) -> str | None:
 
 
 def _not_proved(rungs: tuple[Rung, ...]) -> Iterator[str]:
-    there = {rung.rung for rung in rungs}
+    there = {rung.kind for rung in rungs}
+    left = [rung.rung for rung in rungs if rung.status == "not-run"]
+    if left:
+        yield f"not run, because a rung before did not pass: {', '.join(left)}"
     absent = [name for name in LADDER if name not in there]
     if absent:
         yield f"not in this run: {', '.join(absent)} (the recipe does not ask for them, or the run ended before them)"
@@ -149,16 +152,16 @@ def _not_proved(rungs: tuple[Rung, ...]) -> Iterator[str]:
         said = [str(one.get("message")) for one in rung.statements if one.get("verdict") == "inconclusive"]
         if rung.status == "skipped":
             why = [str(one.get("message")) for one in rung.statements if one.get("message")]
-            yield f"{rung.folder} was skipped{': ' + why[0] if why else ''}"
+            yield f"{rung.rung} was skipped{': ' + why[0] if why else ''}"
         elif rung.status == "inconclusive":
-            yield f"{rung.folder} proved nothing{': ' + said[0] if said else ''}"
-    on_cpu = [rung.folder for rung in rungs if (rung.device or "").split(" ")[0] == "cpu"]
+            yield f"{rung.rung} proved nothing{': ' + said[0] if said else ''}"
+    on_cpu = [rung.rung for rung in rungs if (rung.device or "").split(" ")[0] == "cpu"]
     if on_cpu:
         yield f"ran on the CPU, so nothing is proved of a GPU: {', '.join(on_cpu)}"
 
 
 def _patches(told: Told) -> Iterator[str]:
-    said = [(rung.folder, one) for rung in told.rungs for one in rung.statements if "patch" in str(one.get("what"))]
+    said = [(rung.rung, one) for rung in told.rungs for one in rung.statements if "patch" in str(one.get("what"))]
     for target in told.patches:
         for series in target.get("series", ()):
             for patch in series.get("patches", ()):
@@ -191,7 +194,7 @@ def _errors(told: Told) -> Iterator[str]:
             against = [str(one.get("message")) for one in rung.statements if one.get("verdict") == "failed"]
             said = against[0] if against else "see its log"
         died = f"; {told.stacks[rung.folder]}" if rung.folder in told.stacks else ""
-        yield f"{rung.folder}: {said}{' (' + ', '.join(codes) + ')' if codes else ''}{died}"
+        yield f"{rung.rung}: {said}{' (' + ', '.join(codes) + ')' if codes else ''}{died}"
 
 
 def _capped(lines: Iterable[str], most: int) -> tuple[str, ...]:

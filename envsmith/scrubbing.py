@@ -57,7 +57,7 @@ class Scrubber:
         if isinstance(value, Mapping):
             return {self.text(str(key)): self.value(inner, str(key)) for key, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [self.value(inner, name) for inner in value]
+            return [self._item(inner, before, name) for before, inner in zip((None, *value), value, strict=False)]
         if isinstance(value, float) and not math.isfinite(value):
             return str(value)
         if value is None or isinstance(value, bool | int | float):
@@ -68,6 +68,11 @@ class Scrubber:
             self.count += text != CUT
             return CUT
         return self.text(text)
+
+    def _item(self, value: Any, before: Any, name: str) -> Any:
+        """One of a list; in `--token VALUE` of a command line the word before it says what it is."""
+        option = before.lstrip("-") if isinstance(before, str) and before.startswith("-") else None
+        return self.value(value, option if option and holds_secret(option) else name)
 
     def _lines(self, text: str) -> Iterator[str]:
         key_lines = 0

@@ -32,8 +32,7 @@ from envsmith.evidencecheck import SHORTCOMING, Seen, judge_digest, judge_papers
 from envsmith.evidencefacts import Rung, rungs_of
 from envsmith.plan import megabytes
 from envsmith.sshsig import Signer, parse_signature, verify
-from envsmith.tools.files import filesystem
-from envsmith.tools.plainfolder import look, read_plain
+from envsmith.tools.plainfolder import look, read_plain, read_small
 
 #: Papers are read whole up to this size; only logs are larger, and those are not judged.
 _LARGEST_PAPER = 64 << 20
@@ -105,7 +104,7 @@ def open_evidence(folder: Path) -> OpenedEvidence:
         hint = "copy the folder again from where it was made; without its manifest nothing of it can be checked"
         message = f"`{MANIFEST}` is missing, the manifest"
         raise IntegrityError(Problem(code="evidence-file-missing", message=message, where=where, hint=hint))
-    _, data = read_plain(folder, MANIFEST, lambda count: None, most=LARGEST_MANIFEST)
+    data = read_small(folder, MANIFEST, most=LARGEST_MANIFEST)
     manifest = parse_manifest(data if data is not None else bytes(LARGEST_MANIFEST + 1), f"{where}/{MANIFEST}")
     paths = [one.path for one in manifest.files]
     folders = {"/".join(path.split("/")[:n]) for path in paths for n in range(1, path.count("/") + 1)}
@@ -162,7 +161,7 @@ def signature_of(opened: OpenedEvidence, trusted: tuple[Signer, ...]) -> Signed:
     where = f"{opened.where}/{SIGNATURE}"
     fingerprint = ""
     try:
-        _, data = read_plain(opened.folder, SIGNATURE, lambda count: None, most=_LARGEST_SIGNATURE)
+        data = read_small(opened.folder, SIGNATURE, most=_LARGEST_SIGNATURE)
         armored = (data or b"").decode("ascii", "replace")
         fingerprint = parse_signature(armored, where).fingerprint
         now = datetime.now(timezone.utc)
@@ -201,8 +200,7 @@ def _unexpected(opened: OpenedEvidence, wanted: str) -> IntegrityError:
 
 
 def _rungs(opened: OpenedEvidence) -> tuple[Rung, ...]:
-    with filesystem(opened.folder):
-        _, data = read_plain(opened.folder, RECORD, lambda count: None, most=_LARGEST_PAPER)
+    data = read_small(opened.folder, RECORD, most=_LARGEST_PAPER)
     papers, problems = read_papers({RECORD: data or b""}, opened.where)
     try:
         if problems:

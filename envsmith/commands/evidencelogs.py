@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from envsmith.evidence import path_fault
 from envsmith.tools.files import filesystem
 
 #: Of a longer log so much of its beginning and of its end is kept together.
@@ -16,6 +17,8 @@ KEPT_BYTES = 8 << 20
 #: What a rung leaves beside logs and answers, configurations for example, is kept up to this size, so many of them.
 _LARGEST_OTHER = 1 << 20
 _MOST_OTHERS = 40
+#: Checkpoints may be deep and many; logs lie near the top.
+_MOST_FOLDERS, _DEEPEST = 2000, 4
 _LOG = re.compile(r"rank(\d{1,5})\.log")
 _OTHER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}\.(?:json|jsonl|yaml|yml|toml|txt|log|csv)")
 _LINE_END = re.compile(rb"[\r\n]")
@@ -34,25 +37,39 @@ class Left:
     """A file that a rung left."""
 
     path: Path
+    name: str
+    """Its path below the rung's folder."""
     rank: str | None
     """The rank whose log it is."""
 
 
 def files_of(folder: Path) -> Iterator[Left]:
     """Yield the plain files of a rung's folder that are evidence, logs and answers first; links are not followed."""
-    try:
-        names = sorted(one.name for one in folder.iterdir())
-    except OSError:
-        return  # a rung that was not started has none
+    names = sorted(_names(folder))
     logs = [name for name in names if _LOG.fullmatch(name)]
     answers = [name for name in names if re.fullmatch(r"answer\.\d{1,5}\.json", name)]
-    others = [name for name in names if name not in {*logs, *answers} and _OTHER.fullmatch(name)]
+    others = [name for name in names if name not in {*logs, *answers} and _is_evidence(name)]
     for name in (*logs, *answers):
         if _size(folder / name) is not None:
             found = _LOG.fullmatch(name)
-            yield Left(path=folder / name, rank=str(int(found[1])) if found else None)
-    small = [name for name in others if not name.startswith("stack.") and _is_small(folder / name)]
-    yield from (Left(path=folder / name, rank=None) for name in small[:_MOST_OTHERS])
+            yield Left(path=folder / name, name=name, rank=str(int(found[1])) if found else None)
+    wanted = [name for name in others if name.endswith(".log") or _is_small(folder / name)]
+    yield from (Left(path=folder / name, name=name, rank=None) for name in wanted[:_MOST_OTHERS])
+
+
+def _names(folder: Path) -> Iterator[str]:
+    """Relative paths of what lies in a folder, and of the logs below it, for processes that its payload started."""
+    for number, (place, folders, files) in enumerate(os.walk(folder)):
+        below = Path(place).relative_to(folder)
+        if number >= _MOST_FOLDERS or len(below.parts) >= _DEEPEST:
+            folders.clear()
+        yield from ((below / name).as_posix() for name in files if not below.parts or name.endswith(".log"))
+
+
+def _is_evidence(name: str) -> bool:
+    """`command.json` holds the whole environment, of which only names are evidence; stacks are written here."""
+    kept = name not in ("command.json",) and not name.startswith("stack.")
+    return kept and path_fault(name) is None and _OTHER.fullmatch(name.rpartition("/")[2]) is not None
 
 
 def _is_small(path: Path) -> bool:

@@ -172,14 +172,10 @@ class Pile:
         self._add(SECONDS, _json(seconds_document(self._receipt, self._rungs, stages)), "seconds of every stage")
 
     def _add_left(self, rung: Rung, left: Left, answers: dict[str, Any]) -> None:
-        path, kept = f"{RUNGS}/{rung.folder}/{left.path.name}", read_kept(left.path)
-        rank = rank_of_answer(left.path.name)
+        path, kept = f"{RUNGS}/{rung.folder}/{left.name}", read_kept(left.path)
+        rank = rank_of_answer(left.name)
         if left.path.suffix == ".json" and not kept.cut_bytes:
-            what = (
-                f"answer of rank {rank} of `{rung.rung}`"
-                if rank is not None
-                else f"`{left.path.name}` of `{rung.rung}`"
-            )
+            what = f"answer of rank {rank} of `{rung.rung}`" if rank is not None else f"`{left.name}` of `{rung.rung}`"
             try:
                 value = parsed(json.dumps(self._lenient(kept.text)))
             except (ValueError, RecursionError):
@@ -189,7 +185,7 @@ class Pile:
                 return
         before = self.scrubber.count
         clean = self.scrubber.text(kept.text)
-        of = f"log of rank {left.rank} of" if left.rank is not None else f"`{left.path.name}` of"
+        of = f"log of rank {left.rank} of" if left.rank is not None else f"`{left.name}` of"
         self._add(path, clean, f"{of} `{rung.rung}`", before=before, cut_bytes=kept.cut_bytes)
         if left.rank is not None:
             self._add_stack(rung, left.rank, clean)

@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from envsmith import __version__
-from envsmith.commands.envs import BuiltEnv, shown
+from envsmith.commands.envs import shown
 from envsmith.commands.evidence import judge, open_evidence
 from envsmith.commands.evidencepile import Pile
 from envsmith.commands.screen import Screen
@@ -56,9 +56,9 @@ class EvidenceMaterial:
     """What a run has found out; secrets may still be in it."""
 
     record: Mapping[str, object]
-    """The record of the run: `rungs`, each with the absolute path of its `folder`, and `findings`."""
-    built: BuiltEnv
+    """The record of the run: `rungs`, each with its `folder` below the record's own, and `findings`."""
     subject: Subject
+    """An env of ours."""
     report: Report | None
     """What verify said in the rung `static`; needed where that rung passed."""
     launch: LaunchEnvironment
@@ -103,12 +103,21 @@ class WrittenEvidence:
         }
 
 
-def require_free_folder(folder: Path, *, env_dir: Path, key: Path | None = None) -> None:
-    """Refuse a place or a key that cannot be used, before a run of an hour is lost to it.
+def require_free_folder(folder: Path, *, subject: Subject, key: Path | None = None) -> None:
+    """Refuse a place, an env or a key that cannot be used, before a run of an hour is lost to it.
 
     Raises:
-        InputError: `evidence-folder-unusable`, `signing-key-unusable`, `signing-key-type`.
+        InputError: `evidence-env-foreign`, `evidence-folder-unusable`, `signing-key-unusable`, `signing-key-type`.
     """
+    if subject.receipt is None or subject.lock is None:
+        raise InputError(
+            Problem(
+                code="evidence-env-foreign",
+                message="another tool made this env, so there is no lock and no receipt that could be evidence",
+                where=shown(subject.directory),
+                hint="leave `--evidence` out, or build the env with `envsmith build`",
+            )
+        )
     place = folder
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
@@ -120,7 +129,7 @@ def require_free_folder(folder: Path, *, env_dir: Path, key: Path | None = None)
         problem = "the folder is not empty"
     elif not place.is_dir() or not os.access(holder, os.W_OK | os.X_OK):
         problem = f"`{shown(holder)}` is no folder that this user may write to"
-    elif folder.resolve().is_relative_to(env_dir.resolve()):
+    elif folder.resolve().is_relative_to(subject.directory.resolve()):
         problem = "it lies in the env, which nothing is written into"
     if problem:
         hint = "name a folder that is empty or not there yet, such as `evidence/2026-11-30`"
@@ -197,8 +206,8 @@ def _fill(pile: Pile, material: EvidenceMaterial) -> tuple[EvidenceManifest, str
         started=_time(material.started),
         ended=_time(material.ended),
     )
-    lock_text = material.built.beside("pylock.toml").read_text(encoding="utf-8")
-    receipt_text = (material.built.directory / RECEIPT).read_text(encoding="utf-8")
+    lock_text = material.subject.beside("pylock.toml").read_text(encoding="utf-8")
+    receipt_text = (material.subject.directory / RECEIPT).read_text(encoding="utf-8")
     pile.add_env(lock_text, receipt_text, lock, receipt)
     pile.add_bill(_bill(material.subject, lock))
     pile.add_host(material.host or snapshot_text(material.subject, material.environment))
@@ -232,7 +241,8 @@ def _with_folders(record: Mapping[str, object]) -> tuple[dict[str, object], dict
     """The record with the names of folders as the evidence has them, and where each one lies now."""
     rows = _rows(record)
     names = folder_names(rows)
-    lies = {name: Path(str(row["folder"])) for name, row in zip(names, rows, strict=True) if row.get("folder")}
+    base = Path(str(record.get("folder") or "."))
+    lies = {name: base / str(row["folder"]) for name, row in zip(names, rows, strict=True) if row.get("folder")}
     return {
         **record,
         "rungs": [{**row, "folder": f"rungs/{name}"} for name, row in zip(names, rows, strict=True)],

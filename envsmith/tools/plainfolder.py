@@ -65,6 +65,20 @@ def read_plain(root: Path, path: str, on_bytes: Callable[[int], None], *, most: 
     return digest.hexdigest(), bytes(kept) if size <= most else None
 
 
+def read_small(root: Path, path: str, *, most: int) -> bytes | None:
+    """Return the content of a file below `root`; None for one of more than `most` bytes, which is not read.
+
+    Raises:
+        IntegrityError: `evidence-file-unsafe`, as `read_plain`.
+        SupplyError: what `filesystem` raises.
+    """
+    with filesystem(root / path), open(_open(root, path), "rb", buffering=0) as stream:
+        data = bytearray()
+        while len(data) <= most and (block := stream.read(CHUNK)):
+            data += block
+    return bytes(data) if len(data) <= most else None
+
+
 def _open(root: Path, path: str) -> int:
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     *folders, name = path.split("/")

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from envsmith.commands.envs import BuiltEnv, open_env
+from envsmith.commands.envs import open_env
 from envsmith.commands.evidencing import EvidenceMaterial, WrittenEvidence, write_evidence
 from envsmith.commands.launching import resolved
 from envsmith.commands.screen import Screen
@@ -58,7 +58,7 @@ class Run:
         **more: Any,
     ) -> Path:
         """Add a rung; every rank with exit code 0 has answered."""
-        folder = self.folder / "rungs" / f"{len(self.rungs):02d}-{rung}"
+        folder = self.folder / f"{len(self.rungs):02d}-{rung}"
         folder.mkdir(parents=True)
         answer = {
             "device": device,
@@ -73,6 +73,7 @@ class Run:
         self.rungs.append(
             {
                 "rung": rung,
+                "kind": rung,
                 "status": status,
                 "seconds": 1.25,
                 "device": device,
@@ -83,7 +84,7 @@ class Run:
                 "first_error": None,
                 "device_memory": None,
                 "left_behind": [],
-                "folder": str(folder),
+                "folder": folder.name,
                 **more,
             }
         )
@@ -91,7 +92,7 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        return {"env": "demo/app", "rungs": self.rungs, "findings": self.findings}
+        return {"env": "demo/app", "folder": str(self.folder), "rungs": self.rungs, "findings": self.findings}
 
 
 def said(what: str, verdict: str, message: str = "so it is", subject: str | None = None) -> dict[str, Any]:
@@ -118,15 +119,13 @@ def good_run(folder: Path) -> Run:
     return run
 
 
-def material(env: tuple[BuiltEnv, Subject], run: Run, **more: Any) -> EvidenceMaterial:
+def material(subject: Subject, run: Run, **more: Any) -> EvidenceMaterial:
     """What the runner would hand over."""
-    built, subject = env
-    launch = resolved(subject.launch, built.directory, os.environ)
+    launch = resolved(subject.launch, subject.directory, os.environ)
     now = datetime.now(timezone.utc) + timedelta(seconds=60)
     report = Report(subject="demo/app", families=("files",), findings=())
     made = EvidenceMaterial(
         record=run.record,
-        built=built,
         subject=subject,
         report=report,
         launch=launch,
@@ -139,10 +138,9 @@ def material(env: tuple[BuiltEnv, Subject], run: Run, **more: Any) -> EvidenceMa
     return replace(made, **more)
 
 
-def env_of(root: Path) -> tuple[BuiltEnv, Subject]:
+def env_of(root: Path) -> Subject:
     """The demo env."""
-    built = open_env("demo/app", root)
-    return built, open_subject(built)
+    return open_subject(open_env("demo/app", root))
 
 
 def written(folder: Path, made: EvidenceMaterial) -> WrittenEvidence:

@@ -65,7 +65,7 @@ def test_a_manifest_is_read_back_as_it_was_written() -> None:
     "path",
     [
         "../outside", "/etc/passwd", "a/../b", "a//b", "./a", "a/", "", "a\\b", "a b", "a\nb", ".hidden", "~/x",
-        "a/b/c/d/e", "x" * 101, "caf\u00e9", "\u202egpj.exe", *BESIDE,
+        "a/b/c/d/e/f/g/h/i", "x" * 101, "caf\u00e9", "\u202egpj.exe", *BESIDE,
     ],
 )  # fmt: skip
 def test_a_path_that_could_leave_the_folder_or_hide_in_it_is_refused(path: str) -> None:
@@ -198,7 +198,8 @@ def test_folders_of_rungs_get_plain_names_that_differ() -> None:
     [
         {}, {"rung": 1, "status": "passed"}, {"rung": "a", "status": "fine"},
         {"rung": "a", "status": "passed", "seconds": "1"}, {"rung": "a", "status": "passed", "exit_codes": [0]},
-        {"rung": "a", "status": "passed", "exit_codes": {"0": "0"}}, {"rung": "a", "status": "passed", "statements": [1]},
+        {"rung": "a", "status": "passed", "exit_codes": {"0": "0"}},
+        {"rung": "a", "status": "passed", "statements": [1]},
         {"rung": "a", "status": "passed", "figures": [1]}, {"rung": "a", "status": "passed", "device": 1},
     ],
 )  # fmt: skip
