@@ -167,13 +167,18 @@ def _patches(told: Told) -> Iterator[str]:
             for patch in series.get("patches", ()):
                 path, name = str(patch["path"]), str(patch["path"]).rpartition("/")[2]
                 ran = [
-                    f"{folder}: {one.get('verdict')}"
-                    for folder, one in said
+                    f"{_slug_words(one)} in {rung}"
+                    for rung, one in said
                     if name in str(one.get("subject")) or name in str(one.get("message"))
                 ]
                 seen = f"; {', '.join(dict.fromkeys(ran))}" if ran else "; no rung says that it ran these lines"
                 sha256 = f"sha256:{str(patch['sha256'])[:12]}"
                 yield f"{target.get('target')}: {path} ({series.get('layer')}), {sha256}{seen}"
+
+
+def _slug_words(statement: Mapping[str, Any]) -> str:
+    """`patch-not-exercised` as `not exercised`."""
+    return str(statement.get("what")).removeprefix("patch-").replace("-", " ")
 
 
 def _warnings(told: Told) -> Iterator[str]:

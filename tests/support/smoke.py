@@ -112,7 +112,7 @@ def good_run(folder: Path) -> Run:
         figures={"loss_first": 4.25, "loss_last": float("nan"), "losses": [4.25, 4.0, 3.5]},
         statements=(
             said("no-device", "note", "no GPU can be used by this env here: the rung ran on the CPU"),
-            said("patch-exercised", "ok", "its lines ran", "0001-backend.patch"),
+            said("patch-exercised", "ok", "its lines ran", "tool: use-sdpa.patch"),
         ),
         identities={"model": {"config.json": SHA, "special_tokens_map.json": SHA}, "data": {"rows.jsonl": SHA}},
     )
