@@ -241,17 +241,17 @@ def test_a_secret_in_the_launch_table_is_cut_and_the_folder_still_checks(built: 
 
 def test_a_long_log_keeps_its_beginning_and_its_end_and_says_the_cut(built: Any, tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
-    lines = b"".join(b"step %07d loss 4.25 \xff\n" % n for n in range(400_000))
+    lines = b"".join(b"step %07d loss 4.25 \xff\n" % n for n in range(350_000))
     folder = run.add("device", log=lines)
     written(tmp_path / "e", material(env_of(built.envs), run))
     log = (tmp_path / "e" / "rungs" / folder.name / "rank0.log").read_text()
     assert log.startswith("step 0000000 ")
-    assert log.rstrip("\n").endswith("step 0399999 loss 4.25 \ufffd")
+    assert log.rstrip("\n").endswith("step 0349999 loss 4.25 \ufffd")
     (cut,) = [line for line in log.splitlines() if line.startswith("[envsmith: ")]
     assert "bytes are left out here" in cut
     found = inspect(tmp_path / "e", "--check").json["data"]
     (row,) = [row for row in found["files"] if row["path"].endswith("rank0.log")]
-    assert row["cut_bytes"] > 500_000
+    assert row["cut_bytes"] > 100_000
 
 
 # where it is written
