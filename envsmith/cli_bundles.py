@@ -111,20 +111,22 @@ def install(
 
 
 @verb("inspect")
-@click.argument("bundle", metavar="BUNDLE")
+@click.argument("bundle", metavar="BUNDLE|EVIDENCE")
 @click.option("--check", "check_all", is_flag=True, help="Read every byte and compare it with its digest.")
 @click.option("--trust", metavar="FILE", help="Keys to accept signatures of [default: /etc/envsmith/allowed_signers].")
 @click.option("--tag", metavar="TAG", help="Which bundle, where a folder holds several.")
-def inspect(bundle: str, check_all: bool, trust: str | None, tag: str | None) -> Result:
-    """Say what a bundle holds, where it comes from and who signed it.
+@click.option("--expect", metavar="sha256:…", help="The digest of the whole, said over another channel.")
+def inspect(bundle: str, check_all: bool, trust: str | None, tag: str | None, expect: str | None) -> Result:
+    """Say what a bundle or an evidence folder holds, where it comes from and who signed it.
 
     \b
     envsmith inspect a100.tar
     envsmith inspect a100.tar --check     exit code 5 for every kind of damage
+    envsmith inspect evidence --check     the same for what `smoke --evidence` wrote
     """
     from envsmith.commands.inspect import run as command
 
-    return command(bundle, check=check_all, trust=trust, tag=tag, screen=screen())
+    return command(bundle, check=check_all, trust=trust, tag=tag, expect=expect, screen=screen())
 
 
 @verb("join")

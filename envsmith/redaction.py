@@ -30,7 +30,25 @@ _NAMED = (
     re.compile(r"(?i)(?<![A-Z0-9_-])(?=[A-Z0-9_-]{0,200}--)([A-Z0-9_-]{1,4096})\s{1,4}(?!-)"),
 )
 _VALUE = re.compile(r"\"[^\"\n]{0,4096}\"?|'[^'\n]{0,4096}'?|[^\s\"']{1,4096}")
-_BEARER = re.compile(r"(?i)(bearer\s{1,4}|authorization\s{0,4}:\s{0,4}\w{1,20}\s{1,4})\S{8,4096}")
+#: What a `token` or `key` may be and tell nobody: a count, a truth value, a special token of a tokenizer.
+_COUNT = re.compile(
+    r"(?i)[\"']?(?:[+-]?\d{1,12}(?:\.\d{1,12})?(?:e[+-]?\d{1,3})?|true|false|none|null|<[^<>\s]{1,40}>)[\"',;)\]}]{0,4}"
+)
+_COUNTED = re.compile("TOKEN|KEY", re.IGNORECASE)
+#: Also as a dict of headers shows them: `'Authorization': 'Basic …'`, `(b'authorization', b'Basic …')`.
+_BEARER = re.compile(
+    r"(?i)(bearer\s{1,4}|authorization[\"']?\s{0,4}[:,=]\s{0,4}b?[\"']?\w{1,20}\s{1,4})[^\s\"']{6,4096}"
+)
+_COOKIE = re.compile(r"(?i)(\bcookie[\"']?\s{0,4}[:=]\s{0,4}b?[\"']?)[^\s\"'(][^\n\"']{0,4096}")
+#: A line of a `.netrc`, or one of its words on a line of its own.
+_NETRC = re.compile(
+    r"(?i)(\b(?:login|account|machine)\s{1,4}\S{1,256}\s{1,8}password\s{1,4}"
+    r"|^\s{0,16}password[ \t]{1,4}(?=\S{1,512}\s{0,4}$))"
+    r"[^\s:=]\S{0,512}"
+)
+_PRIVATE_KEY = re.compile(
+    r"(-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY-----).{0,16384}?(?=-----END [A-Z0-9 ]{0,32}PRIVATE KEY-----|\Z)", re.DOTALL
+)
 
 #: User and password of a URL: everything up to the last `@` of the host part; with a colon, a password may hold `/`.
 _USER_INFO = re.compile(r"((?:^|(?<=[:\s'\"`]))//)(?:[^/\s]{0,4096}|[^/\s:@]{1,128}:(?!\d{1,5}/)\S{0,512})(?=@)")
@@ -46,6 +64,12 @@ _ISSUED = re.compile(
     r"|eyJ[\w-]{8,4096}\.[\w-]{2,4096}(?:\.[\w-]{0,4096})?",
     re.ASCII,
 )
+#: Without one of these no pattern above can be found; most lines of a log have none, and are read faster so.
+_MARKS = (
+    "//", "bearer", "authorization", "cookie", "token", "key", "passw", "secret", "credential", "ghp_", "gho_", "ghu_",
+    "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "sk-", "xox", "npm_", "pypi-", "aiza", "wandb_v1_", "akia", "asia",
+    "eyj",
+)  # fmt: skip
 _RUN = re.compile(r"[A-Za-z0-9_+=-]{24,4096}")
 #: A token has a stretch of this many letters and digits; names of models and wheels are words between dashes.
 _LONGEST = 16
@@ -71,12 +95,15 @@ def redacted(text: str) -> str:
     if len(text) > READ:
         # the last word goes too: half of a secret is not recognised, and still one
         text = f"{re.sub(r'[^ ]{1,512}$', '', text[: READ - 64])} … ({len(text):,} characters)"
-    for pattern in (_USER_INFO, _QUERY, _BEARER):
-        text = pattern.sub(rf"\1{CUT}", text)
-    if _ANY_WORD.search(text):
-        for named in _NAMED:
-            text = _without_values_after(named, text)
-    return _RUN.sub(_without_random, _ISSUED.sub(CUT, text))
+    folded = text.casefold()
+    if any(mark in folded for mark in _MARKS):
+        for pattern in (_USER_INFO, _QUERY, _BEARER, _COOKIE, _NETRC, _PRIVATE_KEY):
+            text = pattern.sub(rf"\1{CUT}", text)
+        if _ANY_WORD.search(text):
+            for named in _NAMED:
+                text = _without_values_after(named, text)
+        text = _ISSUED.sub(CUT, text)
+    return _RUN.sub(_without_random, text)
 
 
 def holds_secret(name: str) -> bool:
@@ -84,6 +111,12 @@ def holds_secret(name: str) -> bool:
     parts = [part.rstrip("sS") for part in re.split(r"[^A-Za-z0-9]+", name)]
     ends = any(part.upper().endswith(_WORDS) for part in parts)
     return ends or any(word in part for part in parts if part.isupper() for word in _WORDS if "TOKENIZ" not in part)
+
+
+def is_count(name: str, value: str) -> bool:
+    """Say whether what a name holds is a number or alike: `max_tokens: 128`, `pad_token: <pad>`, not a password."""
+    others = _ANY_WORD.search(_COUNTED.sub("", _HARMLESS.sub("", name)))
+    return others is None and _COUNT.fullmatch(value) is not None
 
 
 def without_secrets(finding: Finding) -> Finding:
@@ -132,7 +165,7 @@ def _without_values_after(named: re.Pattern[str], text: str) -> str:
         if found.start() < at or not _ANY_WORD.search(_HARMLESS.sub("", found[1])):
             continue
         value = _VALUE.match(text, found.end())
-        if value:
+        if value and not is_count(found[1], value[0]):
             said += [text[at : found.end()], CUT]
             at = value.end()
     return "".join([*said, text[at:]])

@@ -98,7 +98,7 @@ def parse_signature(armored: str, where: str) -> Signature:
         raise IntegrityError(Problem(code="signature-malformed", message=message, where=where)) from error
     if found != KEY_TYPE:
         message = f"`{where}` was made with a key of type `{found}`, which is not verified here"
-        hint = "have the bundle signed with an ed25519 key (`ssh-keygen -t ed25519`)"
+        hint = "have it signed with an ed25519 key (`ssh-keygen -t ed25519`)"
         raise IntegrityError(
             Problem(code="signature-key-type", message=message, where=where, hint=hint, expected=KEY_TYPE, actual=found)
         )
@@ -139,7 +139,13 @@ def parse_allowed_signers(text: str, where: str) -> tuple[Signer, ...]:
 
 
 def verify(
-    message: bytes, armored: str, signers: Iterable[Signer], *, where: str, now: datetime | None = None
+    message: bytes,
+    armored: str,
+    signers: Iterable[Signer],
+    *,
+    where: str,
+    now: datetime | None = None,
+    namespace: str = NAMESPACE,
 ) -> Verdict:
     """Judge a signature over `message`: namespace first, then the bytes, then whether a signer vouches for its key.
 
@@ -151,11 +157,12 @@ def verify(
     """
     signature = parse_signature(armored, where)
     problem = None
-    if signature.namespace != NAMESPACE:
+    if signature.namespace != namespace:
         said, found = "the signature was made for another purpose", signature.namespace
-        hint = f"sign with `envsmith bundle --sign`, or `ssh-keygen -Y sign -n {NAMESPACE}`"
+        ours = "`envsmith bundle --sign`, or " if namespace == NAMESPACE else ""
+        hint = f"sign with {ours}`ssh-keygen -Y sign -n {namespace}`"
         problem = Problem(
-            code="signature-namespace", message=said, where=where, hint=hint, expected=NAMESPACE, actual=found
+            code="signature-namespace", message=said, where=where, hint=hint, expected=namespace, actual=found
         )
     elif not _signs(signature, message):
         said = f"the signature of key `{signature.fingerprint}` is not one of these bytes"
@@ -166,10 +173,10 @@ def verify(
     return _trust(signature, signers, where, now)
 
 
-def signed_bytes(message: bytes, hash_algorithm: str) -> bytes:
+def signed_bytes(message: bytes, hash_algorithm: str, namespace: str = NAMESPACE) -> bytes:
     """Return what a key really signs: the digest of the message, bound to the namespace and the hash."""
     digest = _HASHES[hash_algorithm](message).digest()
-    fields = (NAMESPACE.encode(), b"", hash_algorithm.encode(), digest)
+    fields = (namespace.encode(), b"", hash_algorithm.encode(), digest)
     return _MAGIC + b"".join(len(field).to_bytes(4, "big") + field for field in fields)
 
 
@@ -347,7 +354,7 @@ def _time(name: str, text: str | None) -> datetime | None:
 
 
 def _signs(signature: Signature, message: bytes) -> bool:
-    signed = signed_bytes(message, signature.hash_algorithm)
+    signed = signed_bytes(message, signature.hash_algorithm, signature.namespace)
     return verify_ed25519(_raw_key(signature.key), signed, signature.signature)
 
 
@@ -356,7 +363,7 @@ def _trust(signature: Signature, signers: Iterable[Signer], where: str, now: dat
     refusals = []
     for signer in signers:
         if signer.key == signature.key:
-            refusal = _refusal(signer, now)
+            refusal = _refusal(signer, now, signature.namespace)
             if refusal is None:
                 return Verdict(who=",".join(signer.principals), fingerprint=signature.fingerprint, problem=None)
             refusals.append(f"line {signer.line} {refusal}")
@@ -369,10 +376,10 @@ def _trust(signature: Signature, signers: Iterable[Signer], where: str, now: dat
     return Verdict(who=None, fingerprint=signature.fingerprint, problem=problem)
 
 
-def _refusal(signer: Signer, now: datetime | None) -> str | None:
+def _refusal(signer: Signer, now: datetime | None, namespace: str) -> str | None:
     if signer.cert_authority:
         return "lets it sign certificates alone"
-    if signer.namespaces and not _listed(NAMESPACE, signer.namespaces):
+    if signer.namespaces and not _listed(namespace, signer.namespaces):
         return f"allows the namespaces `{','.join(signer.namespaces)}` alone"
     after, before = signer.valid_after, signer.valid_before
     if (after or before) and now is None:

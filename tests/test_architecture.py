@@ -33,6 +33,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "sshsig",
         "ed25519",
         "ocireference",
+        "scrubbing",
+        "nativestack",
     ),
     (
         "recipe",
@@ -59,6 +61,11 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "shardfiles",
         "checkpointfolder",
         "delivery",
+        "evidence",
+        "evidencefacts",
+        "evidencesummary",
+        "evidencehtml",
+        "evidencecheck",
     ),
     (
         "plan",

@@ -258,10 +258,7 @@ def require_expected(opened: Opened, expect: str | None) -> None:
     """
     if expect is None:
         return
-    wanted = expect.removeprefix("sha256:")
-    if len(wanted) != 64 or wanted.strip("0123456789abcdef"):
-        message = f"`{expect[:80]}` is not a digest such as sha256:…, 64 hexadecimal digits"
-        raise InputError(Problem(code="expect-malformed", message=message, where="--expect"))
+    wanted = expected_digest(expect)
     if wanted != opened.sha256:
         raise IntegrityError(
             Problem(
@@ -273,6 +270,19 @@ def require_expected(opened: Opened, expect: str | None) -> None:
                 hint="ask whoever said the digest which bundle they mean; do not install this one",
             )
         )
+
+
+def expected_digest(expect: str) -> str:
+    """Read the word of `--expect`, as hex.
+
+    Raises:
+        InputError: `expect-malformed`.
+    """
+    wanted = expect.removeprefix("sha256:")
+    if len(wanted) != 64 or wanted.strip("0123456789abcdef"):
+        message = f"`{expect[:80]}` is not a digest such as sha256:…, 64 hexadecimal digits"
+        raise InputError(Problem(code="expect-malformed", message=message, where="--expect"))
+    return wanted
 
 
 def require_trust(signed: tuple[Signed, ...], trusted: tuple[Signer, ...] | None, where: str) -> str | None:

@@ -1,4 +1,7 @@
-"""`envsmith inspect`: what a bundle holds, where it comes from, who signed it, and whether every byte is right."""
+"""`envsmith inspect`: what a bundle holds, where it comes from, who signed it, and whether every byte is right.
+
+An evidence folder is recognised here and judged in `evidence`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,17 @@ from typing import Any
 
 from envsmith.bundle import BUNDLE, Descriptor
 from envsmith.bundlecheck import Laid, expected_blobs, judge_layout, lacking, unreferenced
-from envsmith.commands.bundles import Opened, Signed, layout_of, open_bundle, require_trust, signatures_of, site_signers
+from envsmith.commands.bundles import (
+    Opened,
+    Signed,
+    layout_of,
+    open_bundle,
+    require_expected,
+    require_trust,
+    signatures_of,
+    site_signers,
+)
+from envsmith.commands.evidence import inspect_evidence, is_evidence
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.errors import EnvsmithError, IntegrityError, Problem
@@ -20,15 +33,18 @@ from envsmith.tools.layout import Layout, copy_blob, root_files
 _SHOWN = 400
 
 
-def run(bundle: str, *, check: bool, trust: str | None, tag: str | None, screen: Screen) -> Result:
-    """Describe a bundle; `check` reads every byte of it.
+def run(bundle: str, *, check: bool, trust: str | None, tag: str | None, expect: str | None, screen: Screen) -> Result:
+    """Describe a bundle, or an evidence folder; `check` reads every byte of it.
 
     Raises:
         IntegrityError: with every damage that was found, each naming the blob and the file it is.
-        InputError: `bundle-unknown`, `bundle-ambiguous`, `trust-unreadable`.
+        InputError: `bundle-unknown`, `bundle-ambiguous`, `trust-unreadable`, `expect-malformed`.
     """
+    if is_evidence(bundle):
+        return inspect_evidence(bundle, check=check, trust=trust, expect=expect, screen=screen)
     with layout_of(bundle, screen) as layout:
-        opened = open_bundle(layout, tag)
+        opened = open_bundle(layout, tag, expect)
+        require_expected(opened, expect)
         problems = list(judge_layout(opened.laid, layout.sizes, root_files(layout), layout.others, layout.where))
         hashed = 0
         if check:

@@ -30,7 +30,7 @@ _MAGIC = b"openssh-key-v1\0"
 _AGENT = 'load the key into an agent first: `eval "$(ssh-agent)" && ssh-add {}`'
 
 
-def sign(message: bytes, key: Path, environ: Mapping[str, str]) -> str:
+def sign(message: bytes, key: Path, environ: Mapping[str, str], *, namespace: str = NAMESPACE) -> str:
     """Return the armored signature of `message`, made by a key file or by the agent that holds the key.
 
     `key` is a private key or a `.pub` file. A passphrase is never asked for, by no terminal and no window.
@@ -50,13 +50,13 @@ def sign(message: bytes, key: Path, environ: Mapping[str, str]) -> str:
     with filesystem(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="envsmith-") as scratch:
         file = Path(scratch) / "message"  # not stdin: ssh-keygen would take its first line for a passphrase
         file.write_bytes(message)
-        argv = (program, "-Y", "sign", "-n", NAMESPACE, "-f", key, file)
+        argv = (program, "-Y", "sign", "-n", namespace, "-f", key, file)
         said = run(argv, env=_environment(environ), timeout_s=_LIMIT_S)
         made = file.with_name("message.sig")
         armored = made.read_text("ascii", "replace") if made.exists() else ""
     if said.returncode != 0:
         raise _refused(key, said)
-    _confirm(message, armored, public, key)
+    _confirm(message, armored, public, key, namespace)
     return armored
 
 
@@ -127,10 +127,10 @@ def _listed(content: bytes) -> bytes | None:
     return parse_key(lines[0]) if len(lines) == 1 else None
 
 
-def _confirm(message: bytes, armored: str, public: bytes, key: Path) -> None:
+def _confirm(message: bytes, armored: str, public: bytes, key: Path, namespace: str) -> None:
     signer = Signer(principals=(fingerprint(public),), key=public, line=1)
     try:
-        problem = verify(message, armored, (signer,), where=str(key)).problem
+        problem = verify(message, armored, (signer,), where=str(key), namespace=namespace).problem
     except IntegrityError as error:
         problem = error.problems[0]
     if problem:

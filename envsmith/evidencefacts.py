@@ -1,0 +1,234 @@
+"""What the files of an evidence folder say, as values, and the documents that are made of lock, receipt and run.
+
+The same functions write a document and, in whoever checks the folder, say what it should be. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from envsmith.evidence import RUNGS
+from envsmith.launch import LaunchEnvironment
+from envsmith.lock import Lock, LockedSeries
+from envsmith.receipt import Receipt
+from envsmith.redaction import holds_secret
+
+#: The smoke ladder from its lowest rung.
+LADDER: Final = (
+    "static", "device", "collective", "encode", "generate", "embed", "ray-generate", "train-step", "llamafactory-step",
+    "verl-step", "resume", "merge-serve", "exit-clean", "command",
+)  # fmt: skip
+STATUSES: Final = ("passed", "failed", "inconclusive", "skipped", "not-run")
+#: Rungs that are envsmith's own work, which end no process, and those whose processes give no answer.
+OWN_WORK: Final = ("static", "exit-clean")
+UNANSWERED: Final = (*OWN_WORK, "command")
+#: Verdicts of a statement that a rung cannot pass with.
+NOT_PASSING: Final = ("failed", "inconclusive")
+
+#: Variables whose value is shown, when they hold nothing that looks like a secret; of others only the name is.
+SHOWN_VARIABLES: Final = frozenset({
+    "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "ENVSMITH_HOME", "HF_HOME",
+    "HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "HSA_OVERRIDE_GFX_VERSION", "LANG", "LC_ALL", "LD_LIBRARY_PATH",
+    "LD_PRELOAD", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MKL_NUM_THREADS", "NCCL_DEBUG", "NCCL_IB_DISABLE",
+    "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_SOCKET_IFNAME", "NVIDIA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS", "PATH", "PYTHONNOUSERSITE", "PYTHONPATH", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF",
+    "RAY_TMPDIR", "TMPDIR", "TOKENIZERS_PARALLELISM", "TRANSFORMERS_OFFLINE", "VIRTUAL_ENV", "WORLD_SIZE",
+})  # fmt: skip
+
+_SAFE = re.compile(r"[a-z0-9][a-z0-9._+-]{0,63}", re.IGNORECASE)
+_ANSWER = re.compile(r"answer\.(\d{1,5})\.json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rung:
+    """One rung of a run, as the record has it."""
+
+    rung: str
+    """Its name: the kind, with a number where a recipe has several of it."""
+    kind: str
+    status: str
+    folder: str
+    """Name of its folder below `rungs/`."""
+    seconds: float
+    device: str | None
+    exit_codes: Mapping[str, int]
+    """Rank to exit code."""
+    figures: Mapping[str, Any]
+    statements: tuple[Mapping[str, Any], ...]
+    first_error: Mapping[str, Any] | None
+    left_behind: int
+    """How many processes were still there."""
+
+
+def rungs_of(record: Mapping[str, Any]) -> tuple[Rung, ...]:
+    """Read the rungs of a record.
+
+    Raises:
+        ValueError: one is of another form than a run writes.
+    """
+    rows = record.get("rungs")
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise ValueError("its `rungs` are no list of tables")
+    names = folder_names(rows)
+    return tuple(_rung(row, folder) for row, folder in zip(rows, names, strict=True))
+
+
+def _rung(row: Mapping[str, Any], folder: str) -> Rung:
+    rung, status, seconds = row.get("rung"), row.get("status"), row.get("seconds") or 0.0
+    kind, left = row.get("kind", rung), row.get("left_behind") or []
+    codes, first = row.get("exit_codes") or {}, row.get("first_error")
+    statements, figures, device = row.get("statements") or [], row.get("figures") or {}, row.get("device")
+    if not isinstance(rung, str) or not isinstance(kind, str) or status not in STATUSES:
+        raise ValueError(f"`{str(rung)[:60]}` has the status `{str(status)[:60]}`")
+    good = isinstance(seconds, int | float) and isinstance(figures, Mapping) and isinstance(codes, Mapping)
+    good = good and all(isinstance(code, int) for code in codes.values())
+    good = (
+        good
+        and isinstance(left, list)
+        and isinstance(statements, list)
+        and all(isinstance(one, Mapping) for one in statements)
+    )
+    if not good or not isinstance(first, Mapping | None) or not isinstance(device, str | None):
+        raise ValueError(f"the rung `{rung[:60]}` is of another form than a run writes")
+    return Rung(
+        rung=rung,
+        kind=kind,
+        status=str(status),
+        folder=folder,
+        seconds=float(seconds),
+        device=device,
+        exit_codes={str(rank): code for rank, code in codes.items()},
+        figures=figures,
+        statements=tuple(statements),
+        first_error=first,
+        left_behind=len(left),
+    )
+
+
+def folder_names(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Name the folder of every rung below `rungs/`: the last part of its own one, else a number and its name."""
+    found: list[str] = []
+    for number, row in enumerate(rows):
+        named = str(row.get("folder") or "").rstrip("/").rpartition("/")[2]
+        if not _SAFE.fullmatch(named) or named.casefold() in (one.casefold() for one in found):
+            slug = re.sub(r"[^a-z0-9-]+", "-", str(row.get("rung")).lower()).strip("-")[:40] or "rung"
+            named = f"{number:02d}-{slug}"
+        found.append(named)
+    return tuple(found)
+
+
+def rank_of_answer(name: str) -> str | None:
+    """The rank whose answer a file is."""
+    found = _ANSWER.fullmatch(name)
+    return found[1] if found else None
+
+
+def answer_path(rung: Rung, rank: str) -> str:
+    """Where the answer of a rank lies in the folder."""
+    return f"{RUNGS}/{rung.folder}/answer.{rank}.json"
+
+
+def statements_of(answer: Any) -> tuple[Mapping[str, Any], ...]:
+    """The statements of an answer, as far as it is one."""
+    rows = answer.get("statements") if isinstance(answer, Mapping) else None
+    return tuple(row for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
+
+
+def identities_document(rungs: Iterable[Rung], answers: Mapping[str, Any]) -> dict[str, Any]:
+    """What models and data each rung used, by its folder, kind and file; `answers` by path in the folder."""
+    found: dict[str, Any] = {}
+    for rung in rungs:
+        kinds: dict[str, Any] = {}
+        for rank in sorted(rung.exit_codes):
+            answer = answers.get(answer_path(rung, rank))
+            said = answer.get("identities") if isinstance(answer, Mapping) else None
+            for kind, files in said.items() if isinstance(said, Mapping) else ():
+                kinds.setdefault(str(kind), {}).update(files if isinstance(files, Mapping) else {})
+        if kinds:
+            found[rung.folder] = kinds
+    return found
+
+
+def seconds_document(receipt: Receipt, rungs: Iterable[Rung], stages: Mapping[str, float]) -> dict[str, Any]:
+    """Seconds of each stage: the steps of the build, the rungs, and what else the run measured."""
+    return {
+        "build": dict(receipt.seconds),
+        "rungs": {rung.folder: rung.seconds for rung in rungs},
+        "run": {name: float(seconds) for name, seconds in stages.items()},
+    }
+
+
+def patches_document(lock: Lock, receipt: Receipt) -> list[dict[str, Any]]:
+    """Every patched thing of an env: where it starts, each patch by its sha256, and the tree after it."""
+    found = []
+    for source in lock.sources:
+        steps = receipt.tree_steps.get(source.name, ())
+        found.append(
+            {
+                "target": source.name,
+                "kind": "source",
+                "start": source.commit or (source.sdist.sha256 if source.sdist else None),
+                "tree-before": source.base_tree,
+                "tree-after": receipt.trees.get(source.name, source.tree),
+                "series": _series(source.series, steps[1:]),
+            }
+        )
+    for wheel in lock.patched:
+        found.append(
+            {
+                "target": wheel.name,
+                "kind": "wheel",
+                "start": wheel.original.sha256,
+                "tree-before": None,
+                "tree-after": wheel.tree,
+                "series": _series(wheel.series, ()),
+            }
+        )
+    return found
+
+
+def _series(series: Iterable[LockedSeries], trees: tuple[str, ...]) -> list[dict[str, Any]]:
+    left = iter(trees)
+    return [
+        {
+            "path": one.path,
+            "layer": one.layer,
+            "patches": [
+                {"path": patch.path, "sha256": patch.sha256, "tree-after": next(left, None)} for patch in one.patches
+            ],
+        }
+        for one in series
+    ]
+
+
+def patches_in(document: Any) -> Iterator[tuple[str, str, str]]:
+    """Target, path and sha256 of every patch of a patches document that is well formed."""
+    for target in document if isinstance(document, list) else ():
+        for series in target.get("series", ()) if isinstance(target, Mapping) else ():
+            for patch in series.get("patches", ()):
+                yield str(target.get("target")), str(patch.get("path")), str(patch.get("sha256"))
+
+
+def launch_document(launch: LaunchEnvironment, environment: Mapping[str, str]) -> dict[str, Any]:
+    """The change that the env makes to a process's environment, and what the whole one holds, by name.
+
+    Values of variables that neither the recipe names nor `SHOWN_VARIABLES` are left out.
+    """
+    own = {name for name, _ in (*launch.set, *launch.prepend)}
+    shown = {name: environment[name] for name in sorted(environment) if name in SHOWN_VARIABLES | own}
+    return {
+        "unset": list(launch.unset),
+        "set": dict(launch.set),
+        "prepend": dict(launch.prepend),
+        "require": list(launch.require),
+        "directories": list(launch.directories),
+        "profile": launch.profile,
+        "environment": {
+            "names": sorted(environment),
+            "secret": sorted(name for name in environment if holds_secret(name)),
+            "values": shown,
+        },
+    }
