@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 @click.option("--only", multiple=True, metavar="RUNG", help="Climb only this rung; may be given again.")
 @click.option("--set", "settings", multiple=True, metavar="RUNG.KEY=VALUE", help="Change a key for this run.")
 @click.option("--evidence", metavar="DIR", help="Write the record as a folder that can be checked elsewhere.")
+@click.option("--sign", metavar="KEY", help="Sign the evidence with this OpenSSH ed25519 key; a .pub asks the agent.")
 def smoke(
-    env: str, root: str | None, to: str | None, only: tuple[str, ...], settings: tuple[str, ...], evidence: str | None
+    env: str,
+    root: str | None,
+    to: str | None,
+    only: tuple[str, ...],
+    settings: tuple[str, ...],
+    evidence: str | None,
+    sign: str | None,
 ) -> Result:
     """Climb the smoke ladder in ENV: static to one training step and back from a checkpoint.
 
@@ -32,7 +39,11 @@ def smoke(
     envsmith smoke a100/rl --evidence out/a100-rl        with a record that `envsmith inspect` checks elsewhere
     envsmith smoke a100/rl --to train-step --set train-step.rewards=constant     shown failing
     """
+    from envsmith.commands.smoke import EvidenceWishes
     from envsmith.commands.smoke import run as command
 
     linux_only("smoke")
-    return command(env, root=root, to=to, only=only, settings=settings, environ=os.environ, screen=screen())
+    wishes = EvidenceWishes(folder=evidence, key=sign)
+    return command(
+        env, root=root, to=to, only=only, settings=settings, wishes=wishes, environ=os.environ, screen=screen()
+    )

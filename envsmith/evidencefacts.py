@@ -16,11 +16,6 @@ from envsmith.lock import Lock, LockedSeries
 from envsmith.receipt import Receipt
 from envsmith.redaction import holds_secret
 
-#: The smoke ladder from its lowest rung.
-LADDER: Final = (
-    "static", "device", "collective", "encode", "generate", "embed", "ray-generate", "train-step", "llamafactory-step",
-    "verl-step", "resume", "merge-serve", "exit-clean", "command",
-)  # fmt: skip
 STATUSES: Final = ("passed", "failed", "inconclusive", "skipped", "not-run")
 #: Rungs that are envsmith's own work, which end no process, and those whose processes give no answer.
 OWN_WORK: Final = ("static", "exit-clean")

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from envsmith.errors import printable
 from envsmith.evidence import About
-from envsmith.evidencefacts import LADDER, Rung
+from envsmith.evidencefacts import Rung
 from envsmith.receipt import Receipt
+from envsmith.recipe import RUNGS as LADDER
 
 #: So many rows of each part are shown; the page has about 60 lines.
 MOST_RUNGS: Final = 24

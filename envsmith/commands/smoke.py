@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from envsmith.commands.climbing import Climb, Climbed, climb_rung, open_climb
 from envsmith.commands.commandrung import require_expectations
-from envsmith.commands.envs import env_root, is_ours, open_env, shown
+from envsmith.commands.envs import env_root, is_ours, open_env, shown, user_path
+from envsmith.commands.evidencing import EvidenceMaterial, WrittenEvidence, require_free_folder, write_evidence
 from envsmith.commands.foreign import open_foreign
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
@@ -24,6 +25,20 @@ from envsmith.smoke import Rung, climb
 from envsmith.tools.ranks import kill_rest
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvidenceWishes:
+    """Whether and how the record of the run is written as a folder."""
+
+    folder: str | None = None
+    key: str | None = None
+    """Key of OpenSSH to sign it with."""
+
+    @property
+    def key_path(self) -> Path | None:
+        """The key as a path."""
+        return user_path(self.key) if self.key else None
+
+
 def run(
     env: str,
     *,
@@ -31,6 +46,7 @@ def run(
     to: str | None,
     only: tuple[str, ...],
     settings: tuple[str, ...],
+    wishes: EvidenceWishes,
     environ: Mapping[str, str],
     screen: Screen,
 ) -> Result:
@@ -38,18 +54,40 @@ def run(
 
     Raises:
         NegativeAnswer: `env-incomplete` for an env whose build did not end.
-        InputError: `unknown-rung`, `smoke-setting`, and what the launch table requires.
+        InputError: `unknown-rung`, `smoke-setting`, `evidence-env-foreign`, `evidence-folder-unusable`, and what the
+            launch table requires.
     """
     subject = _subject(env, root, environ)
     tables = with_settings(tables_of(subject), settings)
     rungs = climb(tables, packages=packages_of(subject), to=to, only=only)
     require_expectations(rungs)
+    if wishes.folder:
+        require_free_folder(user_path(wishes.folder), subject=subject, key=wishes.key_path)
     started = datetime.now(timezone.utc)
     began = time.monotonic()
     way = open_climb(subject, rungs, environ=environ, screen=screen)
     climbed = _climb_all(way, rungs, screen)
     record = record_of(way, rungs, climbed, started=started, seconds=time.monotonic() - began)
-    return _result(record, climbed)
+    written = _evidence(way, record, climbed, started, wishes) if wishes.folder else None
+    return _result(record, climbed, written)
+
+
+def _evidence(
+    way: Climb, record: dict[str, Any], climbed: tuple[Climbed, ...], started: datetime, wishes: EvidenceWishes
+) -> WrittenEvidence:
+    assert wishes.folder is not None and way.launch is not None
+    material = EvidenceMaterial(
+        record=record,
+        subject=way.subject,
+        report=next((one.examination.report for one in climbed if one.examination), None),
+        launch=way.launch,
+        environment=way.launched,
+        started=started,
+        ended=datetime.now(timezone.utc),
+        environ=way.environ,
+        key=wishes.key_path,
+    )
+    return write_evidence(user_path(wishes.folder), material, way.screen)
 
 
 def _subject(env: str, root: str | None, environ: Mapping[str, str]) -> Subject:
@@ -91,11 +129,10 @@ def _words(rung: Rung) -> str:
     return f"{rung.label} (at most {rung.timeout_s:.0f} s{ranks})"
 
 
-def _result(record: dict[str, Any], climbed: tuple[Climbed, ...]) -> Result:
+def _result(record: dict[str, Any], climbed: tuple[Climbed, ...], written: WrittenEvidence | None) -> Result:
     passed = all(one.status == "passed" for one in climbed)
-    return Result(command="smoke", data=record, text=text_of(record, climbed), exit_code=0 if passed else 1)
-
-
-def folder_of(record: Mapping[str, Any]) -> Path:
-    """Where a run kept its logs."""
-    return Path(record["folder"])
+    text = text_of(record, climbed)
+    if written is not None:
+        record = {**record, "evidence": written.to_dict()}
+        text += f"\nevidence: {shown(written.folder)}, sha256:{written.digest}"
+    return Result(command="smoke", data=record, text=text, exit_code=0 if passed else 1)

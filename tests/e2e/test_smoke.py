@@ -187,3 +187,25 @@ def test_a_rung_in_the_receipt_is_climbed_where_no_recipe_is_at_hand(
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert json.loads(elsewhere.stdout)["data"]["rungs"][0]["status"] == "passed"
+
+
+def test_evidence_of_a_run_is_checked_elsewhere_and_a_changed_byte_is_found(built: Project, tmp_path: Path) -> None:
+    with_rungs(
+        built,
+        {"rung": "static"},
+        {"rung": "exit-clean"},
+        command("print('token hf_' + 'Ab1' * 10); raise SystemExit(3)"),
+    )
+    folder = tmp_path / "evidence"
+    said = smoke(built, "--evidence", str(folder))
+    assert said.code == 1 and rows(said)["command"] == "failed"
+    checked = built.run("inspect", folder, "--check")
+    assert checked.code == 0, checked.out
+    assert checked.json["data"]["digest"] == said.json["data"]["evidence"]["digest"]
+    assert "failed" in (folder / "SUMMARY.md").read_text()
+    assert b"Ab1Ab1" not in b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    record = folder / "record.json"
+    record.write_text(record.read_text().replace('"failed"', '"passed"'))
+    assert built.run("inspect", folder, "--check").code == 5
+    again = smoke(built, "--evidence", str(folder))
+    assert again.code == 2 and again.codes == ["evidence-folder-unusable"]
