@@ -74,6 +74,24 @@ def read_process(pid: int, *, proc: Path = PROC) -> RunningProcess:
     )
 
 
+def named(name: str, *, proc: Path = PROC) -> tuple[RunningProcess, ...]:
+    """Every process whose kernel name this is, by pid."""
+    found = []
+    for pid in _pids(proc):
+        with contextlib.suppress(OSError, ValueError):
+            if _stat(_bytes(proc / str(pid) / "stat", 4096))[0] == name:
+                found.append(read_process(pid, proc=proc))
+    return tuple(found)
+
+
+def caller_environ(environ: Mapping[str, str], *, proc: Path = PROC) -> dict[str, str]:
+    """Our environment as the caller gave it: without the LC_CTYPE that Python sets itself in the C locale (PEP 538)."""
+    with contextlib.suppress(OSError, ValueError):
+        if "LC_CTYPE" not in _environ(_bytes(proc / "self/environ", ENVIRON_BYTES)):
+            return {name: value for name, value in environ.items() if name != "LC_CTYPE"}
+    return dict(environ)
+
+
 def kill_marked(mark: str, *, timeout_s: float = 5.0, proc: Path = PROC) -> tuple[int, ...]:
     """Kill every process of ours that has `mark` in its environment, command line or working directory.
 
