@@ -119,7 +119,7 @@ def _variables(job: Job) -> str:
         if len(job.launch.around_scratch(value)) > 1:
             continue
         there = value.replace(dict(job.launch.set)["VIRTUAL_ENV"], job.current)
-        lines += [f"            - name: {name}", f"              value: {_yaml(_escaped(there))}"]
+        lines += [f"            - name: {_yaml(name)}", f"              value: {_yaml(_escaped(there))}"]
     return "\n".join(lines)
 
 

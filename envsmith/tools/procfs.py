@@ -85,10 +85,12 @@ def named(name: str, *, proc: Path = PROC) -> tuple[RunningProcess, ...]:
 
 
 def caller_environ(environ: Mapping[str, str], *, proc: Path = PROC) -> dict[str, str]:
-    """Our environment as the caller gave it: without the LC_CTYPE that Python sets itself in the C locale (PEP 538)."""
+    """Our environment as the caller gave it: Python itself sets LC_CTYPE where the locale is C (PEP 538)."""
+    name = "LC_CTYPE"
     with contextlib.suppress(OSError, ValueError):
-        if "LC_CTYPE" not in _environ(_bytes(proc / "self/environ", ENVIRON_BYTES)):
-            return {name: value for name, value in environ.items() if name != "LC_CTYPE"}
+        given = _environ(_bytes(proc / "self/environ", ENVIRON_BYTES))
+        kept = {other: value for other, value in environ.items() if other != name}
+        return {**kept, name: given[name]} if name in given else kept
     return dict(environ)
 
 
