@@ -73,24 +73,26 @@ def test_sourcing_leaves_no_names_of_ours_behind(tmp_path: Path) -> None:
     assert b"_envsmith" not in sourced("sh", script, dict(ENVIRON, PATH="/usr/bin:/bin")).stdout
 
 
-def test_a_required_variable_that_is_missing_stops_the_shell_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_required_variable_that_is_missing_stops_the_shell_too(tmp_path: Path, shell: str) -> None:
     launch = launched(tmp_path, LaunchTable(require=("VENDOR_HOME",)))
     script = tmp_path / "env.sh"
     script.write_text(launch.shell())
-    done = sourced("sh", script, {"PATH": "/usr/bin:/bin"})
+    done = sourced(shell, script, {"PATH": "/usr/bin:/bin"})
     assert done.returncode != 0
     assert b"VENDOR_HOME" in done.stderr
     with pytest.raises(InputError):
         launch.apply({})
-    assert sourced("sh", script, {"PATH": "/usr/bin:/bin", "VENDOR_HOME": "/v"}).returncode == 0
+    assert sourced(shell, script, {"PATH": "/usr/bin:/bin", "VENDOR_HOME": "/v"}).returncode == 0
 
 
-def test_a_profile_is_sourced_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_profile_is_sourced_first(tmp_path: Path, shell: str) -> None:
     profile = tmp_path / "vendor env.sh"
     profile.write_text("export LD_LIBRARY_PATH=/vendor/lib PYTHONPATH=/vendor/py\n")
     table = LaunchTable(profile=str(profile), prepend={"LD_LIBRARY_PATH": "/ours"}, require=("LD_LIBRARY_PATH",))
     script = tmp_path / "env.sh"
     script.write_text(launched(tmp_path, table).shell())
-    found = read(sourced("sh", script, {"PATH": "/usr/bin:/bin"}).stdout)
+    found = read(sourced(shell, script, {"PATH": "/usr/bin:/bin"}).stdout)
     assert found["LD_LIBRARY_PATH"] == "/ours:/vendor/lib"
     assert "PYTHONPATH" not in found
