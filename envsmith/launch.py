@@ -102,8 +102,9 @@ class LaunchEnvironment:
     """Folder in which the private folder for the host driver's library is still to be made; None for no such wish."""
     forward: tuple[str, ...] = ()
     """Variables that Ray must hand on to its workers."""
-    scratch: str | None = None
-    """The scratch folder where it is that of whoever runs: files find the reader's own. None where it was named."""
+    marked: tuple[tuple[str, str], ...] = ()
+    """Values with the scratch folder in them, and the same with a mark for it: files find that of whoever reads them.
+    Empty where somebody named the folder."""
 
     def with_driver_folder(self, folder: str | None) -> LaunchEnvironment:
         """Put the private folder that was made before all else in LD_LIBRARY_PATH; None where there is no driver."""
@@ -165,10 +166,8 @@ class LaunchEnvironment:
         return "\n".join(lines) + "\n"
 
     def around_scratch(self, text: str) -> list[str]:
-        """What stands before, between and behind the scratch folder in a text; one part where it is not there."""
-        if self.scratch is None:
-            return [text]
-        return re.split(rf"(?<![\w./-]){re.escape(self.scratch)}(?![\w.-])", text)
+        """What stands before, between and behind the scratch folder in a value; one part where it is not there."""
+        return dict(self.marked).get(text, text).split(_MARK)
 
     def _word(self, text: str) -> str:
         parts = self.around_scratch(text)
@@ -183,7 +182,19 @@ def resolve(table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[
     `scratch` is a short local directory that `{scratch}` stands for; `work_dirs` are writable source copies that
     come first on PYTHONPATH.
     """
+    found = _resolved(table, env_dir, scratch, work_dirs)
+    if not re.fullmatch(r"/tmp/es\d+", scratch):
+        return found
+    other = _resolved(table, env_dir, _MARK, work_dirs)
+    pairs = zip((*found.set, *found.prepend), (*other.set, *other.prepend), strict=True)
+    return replace(found, marked=tuple((one[1], two[1]) for one, two in pairs if one != two))
 
+
+#: In no variable of a process.
+_MARK: Final = "\0"
+
+
+def _resolved(table: LaunchTable, env_dir: str, scratch: str, work_dirs: tuple[str, ...]) -> LaunchEnvironment:
     def filled(text: str) -> str:
         return text.replace("{scratch}", scratch).replace("{env}", env_dir)
 
@@ -206,7 +217,6 @@ def resolve(table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[
         profile=table.profile,
         driver_scratch=scratch if table.driver_library == "host" else None,
         forward=table.forwarded,
-        scratch=scratch if re.fullmatch(r"/tmp/es\d+", scratch) else None,
     )
 
 

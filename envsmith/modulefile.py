@@ -124,8 +124,9 @@ def _error(condition: str, what: str) -> str:
 
 def _first(launch: LaunchEnvironment, name: str, first: str) -> str:
     """Put a list in front; Lmod's translator writes it into Lua as it stands, so for Lmod it is quoted for Lua too."""
-    lua = first.replace("\\", "\\\\").replace('"', '\\"')
-    return f"_envsmith_first {name} {_filled(launch, first)}" + (f" {_filled(launch, lua)}" if lua != first else "")
+    parts = launch.around_scratch(first)
+    lua = [part.replace("\\", "\\\\").replace('"', '\\"') for part in parts]
+    return f"_envsmith_first {name} {_joined(parts)}" + (f" {_joined(lua)}" if lua != parts else "")
 
 
 def _ray(launch: LaunchEnvironment) -> list[str]:
@@ -148,9 +149,12 @@ def _required(name: str) -> str:
 
 def _filled(launch: LaunchEnvironment, text: str) -> str:
     """A value with the scratch folder of whoever loads the module in it."""
-    parts = launch.around_scratch(text)
+    return _joined(launch.around_scratch(text))
+
+
+def _joined(parts: list[str]) -> str:
     if len(parts) == 1:
-        return _tcl(text)
+        return _tcl(parts[0])
     return f"[string map [list {_MARK} [_envsmith_scratch]] {_tcl(_MARK.join(parts))}]"
 
 

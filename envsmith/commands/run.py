@@ -51,7 +51,8 @@ def run(env: str, command: tuple[str, ...], wishes: Wishes, *, environ: Mapping[
         screen.say(f"warning[job-layer-missing]: {gone_sentence(gone)}")
     launch = resolved(table_from(receipt.launch), built.directory, environ, work_dirs(copies))
     if wishes.print_only:
-        return Result(command="run", data=asdict(launch), text=launch.shell())
+        data = {key: value for key, value in asdict(launch).items() if key != "marked"}
+        return Result(command="run", data=data, text=launch.shell())
     if wishes.form is not None:
         from envsmith.commands.run_elsewhere import Elsewhere, written
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -191,6 +192,25 @@ def test_ray_gets_the_forwarded_variables_where_the_env_has_ray(tool: str, tmp_p
     said = load(tool, tmp_path, text, {})
     assert said.loaded["RAY_JOB_CONFIG_JSON_ENV_VAR"] == '{"runtime_env": {"env_vars": {"A": "x \\"y\\""}}}'
     assert said.unloaded == given(tmp_path, {})
+
+
+def test_the_scratch_folder_is_that_of_whoever_loads_it(tool: str, tmp_path: Path) -> None:
+    table = LaunchTable(
+        set={"A": "{scratch}/a ü", "B": "x{scratch}/b"}, prepend={"L": "{scratch}/l"}, forward=("A", "B")
+    )
+    launch = resolve(table, env_dir=str(tmp_path), scratch="/tmp/es4711")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ray").touch()
+    text = modulefile(launch, "t")
+    for environ, folder in (
+        ({}, f"/tmp/es{os.getuid()}"),
+        ({"ENVSMITH_SCRATCH": f"{tmp_path}/s p"}, f"{tmp_path}/s p"),
+    ):
+        said = load(tool, tmp_path, text, environ)
+        assert said.err == ""
+        assert (said.loaded["A"], said.loaded["L"]) == (f"{folder}/a ü", f"{folder}/l")
+        assert "4711" not in said.loaded.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "")
+        assert said.unloaded == given(tmp_path, environ)
 
 
 def test_a_driver_library_is_only_spoken_of(tool: str, tmp_path: Path) -> None:
