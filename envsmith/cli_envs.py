@@ -135,17 +135,40 @@ def verify(
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.option("--root", metavar="DIR", help="Where envs were built [default: $ENVSMITH_ROOT or .envsmith/envs].")
 @click.option("--print", "print_only", is_flag=True, help="Print the environment as lines for a shell instead.")
-def run(env: str, command: tuple[str, ...], root: str | None, print_only: bool) -> Result:
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["slurm", "k8s", "modulefile"]),
+    help="Print a batch script, a Kubernetes Job or a modulefile instead.",
+)
+@click.option("--bundle", metavar="PATH", help="With slurm and k8s: install this first; PATH is as the nodes see it.")
+@click.option("--at", metavar="DIR", help="With --bundle: the root of envs on the nodes [default: the root here].")
+@click.option("--any-raylet", is_flag=True, help="Start it even where a running Ray lives in another environment.")
+def run(
+    env: str,
+    command: tuple[str, ...],
+    root: str | None,
+    print_only: bool,
+    form: str | None,
+    bundle: str | None,
+    at: str | None,
+    any_raylet: bool,
+) -> Result:
     """Run a command in exactly the launch environment of ENV.
 
     \b
     envsmith run quickstart/worker -- python train.py
-    envsmith run quickstart/worker --print -- > launch.sh
+    envsmith run quickstart/worker --print > launch.sh
+    envsmith run a100/rl --as slurm --bundle /shared/a100.tar -- python train.py > job.sh
+    envsmith run a100/rl --as modulefile > modulefiles/a100/rl
     """
+    from envsmith.commands.run import Wishes
     from envsmith.commands.run import run as command_run
+    from envsmith.tools.procfs import caller_environ
 
     linux_only("run")
-    return command_run(env, command, root=root, print_only=print_only, environ=os.environ, screen=screen())
+    wishes = Wishes(root=root, print_only=print_only, form=form, bundle=bundle, at=at, any_raylet=any_raylet)
+    return command_run(env, command, wishes, environ=caller_environ(os.environ), screen=screen())
 
 
 @verb("lock")

@@ -48,6 +48,7 @@ from envsmith.errors import EnvsmithError, IntegrityError, NegativeAnswer, Probl
 from envsmith.launch import LaunchTable, path_filter_hook
 from envsmith.lock import Lock, LockedSource, Wheel, digest
 from envsmith.manifest import Entry, Manifest, site_packages
+from envsmith.modulefile import modulefile
 from envsmith.overlay import HOOK, hook
 from envsmith.plan import (
     BuildSdist,
@@ -331,7 +332,7 @@ class _Build:
         launch = resolved(self.order.launch, self.directory, self.order.environ)
         title = f"{self.order.plan.env} {self.order.plan.fingerprint[:12]}"
         write_atomic(self.directory / "env.sh", launch.shell())
-        write_atomic(self.directory / "modulefile", launch.modulefile(title))
+        write_atomic(self.directory / "modulefile", modulefile(launch, title))
         self.state.made += [made_entry(self.directory, "env.sh"), made_entry(self.directory, "modulefile")]
         if self.order.launch.path_filter:
             name = f"{site_packages(self.order.lock.target.python_minor)}/zzz_envsmith_path_filter.pth"

@@ -5,12 +5,14 @@ Build, verify and every later stage start processes through this, so that what w
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from envsmith.errors import InputError, Problem
+from envsmith.rayforward import ray_shell
 
 #: What the private folder for `driver-library` links to the host driver's libcuda: by its SONAME for the loader, and
 #: without a version for the `-lcuda` of compilers at run time (facts/symptoms.md D04).
@@ -98,6 +100,11 @@ class LaunchEnvironment:
     profile: str | None
     driver_scratch: str | None = None
     """Folder in which the private folder for the host driver's library is still to be made; None for no such wish."""
+    forward: tuple[str, ...] = ()
+    """Variables that Ray must hand on to its workers."""
+    marked: tuple[tuple[str, str], ...] = ()
+    """Values with the scratch folder in them, and the same with a mark for it: files find that of whoever reads them.
+    Empty where somebody named the folder."""
 
     def with_driver_folder(self, folder: str | None) -> LaunchEnvironment:
         """Put the private folder that was made before all else in LD_LIBRARY_PATH; None where there is no driver."""
@@ -143,27 +150,30 @@ class LaunchEnvironment:
         They are read on other machines than they were written on, so the driver's library is looked for by them.
         """
         lines = [f". {shlex.quote(self.profile)}"] if self.profile else []
+        filled = [value for _, value in (*self.set, *self.prepend)]
+        scratch = any(len(self.around_scratch(value)) > 1 for value in filled)
+        lines += [_SHELL_SCRATCH.strip()] if scratch else []
         lines += [f"unset {name}" for name in self.unset]
-        lines += [f"export {name}={shlex.quote(value)}" for name, value in self.set]
+        lines += [f"export {name}={self._word(value)}" for name, value in self.set]
         lines += [_SHELL_PREPEND.strip()] if self.prepend or self.driver_scratch else []
-        lines += [f"_envsmith_prepend {name} {shlex.quote(first)}" for name, first in self.prepend]
+        lines += [f"_envsmith_prepend {name} {self._word(first)}" for name, first in self.prepend]
         lines += [_shell_driver(places)] if self.driver_scratch else []
         lines += ["unset -f _envsmith_prepend"] if self.prepend or self.driver_scratch else []
-        lines += [f"mkdir -p {shlex.quote(path)}" for path in self.directories]
+        lines += [f"mkdir -p {self._word(path)}" for path in self.directories]
+        lines += ["unset _envsmith_scratch"] if scratch else []
         lines += [f': "${{{name}:?required by the recipe and not set}}"' for name in self.require]
+        lines += [ray_shell(self.forward, dict(self.set)["VIRTUAL_ENV"])] if self.forward else []
         return "\n".join(lines) + "\n"
 
-    def modulefile(self, title: str) -> str:
-        """Render as a Tcl modulefile, which Lmod and Environment Modules both read.
+    def around_scratch(self, text: str) -> list[str]:
+        """What stands before, between and behind the scratch folder in a value; one part where it is not there."""
+        return dict(self.marked).get(text, text).split(_MARK)
 
-        It cannot make folders, so of the driver's library it only says where to get it.
-        """
-        lines = ["#%Module1.0", f"module-whatis {_tcl(title)}"]
-        lines += [_MODULE_DRIVER] if self.driver_scratch else []
-        lines += [f"unsetenv {name}" for name in self.unset]
-        lines += [f"setenv {name} {_tcl(value)}" for name, value in self.set]
-        lines += [f"prepend-path {name} {_tcl(first)}" for name, first in self.prepend]
-        return "\n".join(lines) + "\n"
+    def _word(self, text: str) -> str:
+        parts = self.around_scratch(text)
+        if len(parts) == 1:
+            return shlex.quote(text)
+        return '"$_envsmith_scratch"'.join(shlex.quote(part) if part else "" for part in parts)
 
 
 def resolve(table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[str, ...] = ()) -> LaunchEnvironment:
@@ -172,7 +182,19 @@ def resolve(table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[
     `scratch` is a short local directory that `{scratch}` stands for; `work_dirs` are writable source copies that
     come first on PYTHONPATH.
     """
+    found = _resolved(table, env_dir, scratch, work_dirs)
+    if not re.fullmatch(r"/tmp/es\d+", scratch):
+        return found
+    other = _resolved(table, env_dir, _MARK, work_dirs)
+    pairs = zip((*found.set, *found.prepend), (*other.set, *other.prepend), strict=True)
+    return replace(found, marked=tuple((one[1], two[1]) for one, two in pairs if one != two))
 
+
+#: In no variable of a process.
+_MARK: Final = "\0"
+
+
+def _resolved(table: LaunchTable, env_dir: str, scratch: str, work_dirs: tuple[str, ...]) -> LaunchEnvironment:
     def filled(text: str) -> str:
         return text.replace("{scratch}", scratch).replace("{env}", env_dir)
 
@@ -194,6 +216,7 @@ def resolve(table: LaunchTable, *, env_dir: str, scratch: str, work_dirs: tuple[
         directories=tuple(path for _, path in short),
         profile=table.profile,
         driver_scratch=scratch if table.driver_library == "host" else None,
+        forward=table.forwarded,
     )
 
 
@@ -205,6 +228,21 @@ def path_filter_hook(parts: tuple[str, ...]) -> str:
     )
 
 
+#: As `scratch_folder` in envsmith/commands/launching.py: the files of an env are read by others than who built it.
+_SHELL_SCRATCH: Final = r"""
+_envsmith_scratch=${ENVSMITH_SCRATCH-}
+case $_envsmith_scratch in
+    /*) ;;
+    "~/"*) _envsmith_scratch=$HOME/${_envsmith_scratch#"~/"} ;;
+    ?*) _envsmith_scratch=$PWD/$_envsmith_scratch ;;
+    *)
+        _envsmith_scratch=/tmp/es$(id -u)
+        mkdir -m 700 "$_envsmith_scratch" 2>/dev/null ||
+            { [ -O "$_envsmith_scratch" ] && [ ! -L "$_envsmith_scratch" ]; } ||
+            _envsmith_scratch=$(mktemp -d /tmp/esXXXXXX)
+        ;;
+esac
+"""
 #: Like `apply`: what is there is kept behind the new elements, without empty ones and without repeating any.
 _SHELL_PREPEND = r"""
 _envsmith_prepend() {
@@ -219,10 +257,6 @@ _envsmith_prepend() {
     unset _envsmith_all _envsmith_rest _envsmith_one
 }
 """
-
-_MODULE_DRIVER: Final = (
-    "# launch.driver-library: a modulefile cannot look for the driver; source env.sh or start through `envsmith run`."
-)
 
 #: The same as envsmith/tools/driver.py does, in the words of POSIX, and of readlink, mktemp and od as coreutils and
 #: busybox have them. A subshell: no variable, option or function of it stays. It says the folder, or nothing.
@@ -365,10 +399,3 @@ def _shell_driver(places: DriverPlaces) -> str:
 def _elements(value: str) -> str:
     """A `:`-separated list without its empty elements."""
     return ":".join(filter(None, value.split(":")))
-
-
-def _tcl(text: str) -> str:
-    """Quote for Tcl: braces, or backslashes where the text holds braces itself."""
-    if "{" in text or "}" in text or "\\" in text:
-        return '"' + "".join("\\" + c if c in '\\"[]$ ' else c for c in text) + '"'
-    return "{" + text + "}"

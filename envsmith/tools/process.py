@@ -185,10 +185,14 @@ class Begun:
 def replace_process(argv: Sequence[str | Path], *, env: Mapping[str, str]) -> None:
     """Become another program: signals and the exit code are then its own. Returns only by raising.
 
+    Python ignores SIGPIPE and SIGXFSZ at its start, and a program inherits what is ignored: both are put back.
+
     Raises:
         StepError: `program-missing` when it cannot be started.
     """
     args = [str(part) for part in argv]
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(args[0], args, dict(env))
     except OSError as error:

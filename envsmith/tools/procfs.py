@@ -74,6 +74,26 @@ def read_process(pid: int, *, proc: Path = PROC) -> RunningProcess:
     )
 
 
+def named(name: str, *, proc: Path = PROC) -> tuple[RunningProcess, ...]:
+    """Every process whose kernel name this is, by pid."""
+    found = []
+    for pid in _pids(proc):
+        with contextlib.suppress(OSError, ValueError):
+            if _stat(_bytes(proc / str(pid) / "stat", 4096))[0] == name:
+                found.append(read_process(pid, proc=proc))
+    return tuple(found)
+
+
+def caller_environ(environ: Mapping[str, str], *, proc: Path = PROC) -> dict[str, str]:
+    """Our environment as the caller gave it: Python itself sets LC_CTYPE where the locale is C (PEP 538)."""
+    name = "LC_CTYPE"
+    with contextlib.suppress(OSError, ValueError):
+        given = _environ(_bytes(proc / "self/environ", ENVIRON_BYTES))
+        kept = {other: value for other, value in environ.items() if other != name}
+        return {**kept, name: given[name]} if name in given else kept
+    return dict(environ)
+
+
 def kill_marked(mark: str, *, timeout_s: float = 5.0, proc: Path = PROC) -> tuple[int, ...]:
     """Kill every process of ours that has `mark` in its environment, command line or working directory.
 

@@ -1,10 +1,9 @@
-"""`env.sh` sourced by a real shell, and the modulefile read by a real Tcl, give the environment that `apply` gives."""
+"""`env.sh` sourced by a real shell gives the environment that `apply` gives."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,53 +73,26 @@ def test_sourcing_leaves_no_names_of_ours_behind(tmp_path: Path) -> None:
     assert b"_envsmith" not in sourced("sh", script, dict(ENVIRON, PATH="/usr/bin:/bin")).stdout
 
 
-def test_a_required_variable_that_is_missing_stops_the_shell_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_required_variable_that_is_missing_stops_the_shell_too(tmp_path: Path, shell: str) -> None:
     launch = launched(tmp_path, LaunchTable(require=("VENDOR_HOME",)))
     script = tmp_path / "env.sh"
     script.write_text(launch.shell())
-    done = sourced("sh", script, {"PATH": "/usr/bin:/bin"})
+    done = sourced(shell, script, {"PATH": "/usr/bin:/bin"})
     assert done.returncode != 0
     assert b"VENDOR_HOME" in done.stderr
     with pytest.raises(InputError):
         launch.apply({})
-    assert sourced("sh", script, {"PATH": "/usr/bin:/bin", "VENDOR_HOME": "/v"}).returncode == 0
+    assert sourced(shell, script, {"PATH": "/usr/bin:/bin", "VENDOR_HOME": "/v"}).returncode == 0
 
 
-def test_a_profile_is_sourced_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_profile_is_sourced_first(tmp_path: Path, shell: str) -> None:
     profile = tmp_path / "vendor env.sh"
     profile.write_text("export LD_LIBRARY_PATH=/vendor/lib PYTHONPATH=/vendor/py\n")
     table = LaunchTable(profile=str(profile), prepend={"LD_LIBRARY_PATH": "/ours"}, require=("LD_LIBRARY_PATH",))
     script = tmp_path / "env.sh"
     script.write_text(launched(tmp_path, table).shell())
-    found = read(sourced("sh", script, {"PATH": "/usr/bin:/bin"}).stdout)
+    found = read(sourced(shell, script, {"PATH": "/usr/bin:/bin"}).stdout)
     assert found["LD_LIBRARY_PATH"] == "/ours:/vendor/lib"
     assert "PYTHONPATH" not in found
-
-
-#: The commands of a modulefile, as far as ours uses them; they write what they are given.
-MODULE_COMMANDS = r"""
-proc say {args} { foreach one $args { puts -nonewline $one; puts -nonewline "\0" } }
-foreach name {module-whatis setenv unsetenv prepend-path} {
-    proc $name {args} "say $name {*}\$args"
-}
-fconfigure stdout -translation lf -encoding utf-8
-"""
-
-
-@pytest.mark.skipif(shutil.which("tclsh") is None, reason="there is no tclsh")
-@pytest.mark.parametrize("driver_library", [None, "host"])
-def test_a_modulefile_says_to_tcl_what_the_table_says(tmp_path: Path, driver_library: str | None) -> None:
-    launch = launched(tmp_path, replace(TABLE, driver_library=driver_library))
-    modulefile = tmp_path / "modulefile"
-    modulefile.write_text(launch.modulefile("a100/rl {x} [exit]"))
-    script = tmp_path / "read.tcl"
-    script.write_text(
-        f"{MODULE_COMMANDS}\nset f [open {{{modulefile}}}]\n"
-        "fconfigure $f -translation lf -encoding utf-8\neval [read $f]\n"
-    )
-    done = subprocess.run(["tclsh", script], capture_output=True, timeout=30, check=True)
-    expected = ["module-whatis", "a100/rl {x} [exit]"]
-    expected += [word for name in launch.unset for word in ("unsetenv", name)]
-    expected += [word for pair in launch.set for word in ("setenv", *pair)]
-    expected += [word for pair in launch.prepend for word in ("prepend-path", *pair)]
-    assert done.stdout.decode().split("\0")[:-1] == expected

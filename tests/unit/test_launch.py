@@ -6,6 +6,7 @@ import pytest
 
 from envsmith.errors import InputError
 from envsmith.launch import LaunchEnvironment, LaunchTable, path_filter_hook, resolve
+from envsmith.modulefile import modulefile
 
 ENV, SCRATCH = "/envs/a100-rl/0123", "/tmp/es0"
 BARE = {"PYTHONNOUSERSITE": "1", "VIRTUAL_ENV": ENV}
@@ -173,7 +174,7 @@ def test_only_the_key_brings_the_search_into_files() -> None:
     wish, plain = launched(LaunchTable(driver_library="host")), launched(LaunchTable())
     assert "_envsmith_driver" in wish.shell()
     assert "nvidia" not in plain.shell()
-    more = set(wish.modulefile("t").splitlines()) - set(plain.modulefile("t").splitlines())
+    more = set(modulefile(wish, "t").splitlines()) - set(modulefile(plain, "t").splitlines())
     assert len(more) == 1
     assert more.pop().startswith("# launch.driver-library")
 
@@ -185,31 +186,6 @@ def test_the_shell_form_sources_the_profile_before_anything_else() -> None:
     lines = launched(LaunchTable(profile="/opt/v e/env.sh", unset=("A",), require=("R",))).shell().splitlines()
     assert lines[:2] == [". '/opt/v e/env.sh'", "unset A"]
     assert lines[-1].startswith(': "${R:?')
-
-
-def test_a_modulefile_says_what_goes_what_stands_and_what_comes_first() -> None:
-    found = launched(LaunchTable(unset=("A",), set={"B": "x y"}, prepend={"L": "/l"}))
-    assert found.modulefile("a100/rl") == (
-        "#%Module1.0\nmodule-whatis {a100/rl}\nunsetenv A\n"
-        f"setenv B {{x y}}\nsetenv PYTHONNOUSERSITE {{1}}\nsetenv VIRTUAL_ENV {{{ENV}}}\n"
-        f"prepend-path L {{/l}}\nprepend-path PATH {{{ENV}/bin}}\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("value", "word"),
-    [
-        ("", "{}"),
-        ("a;b [c] $d \"e\" #f", "{a;b [c] $d \"e\" #f}"),
-        ("{x", '"{x"'),
-        ("a}b", '"a}b"'),
-        ("\\", '"\\\\"'),
-        ('{"$x[y]"}', '"{\\"\\$x\\[y\\]\\"}"'),
-        ("{a b", '"{a\\ b"'),
-    ],
-)  # fmt: skip
-def test_values_are_quoted_for_tcl(value: str, word: str) -> None:
-    assert f"setenv A {word}\n" in launched(LaunchTable(set={"A": value})).modulefile("t")
 
 
 def test_the_path_filter_is_one_comment_and_one_line_that_site_runs() -> None:
