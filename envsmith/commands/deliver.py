@@ -21,7 +21,7 @@ from envsmith.errors import InputError, Problem, SupplyError
 from envsmith.plan import megabytes
 from envsmith.report import Finding, Severity, ordered
 from envsmith.shards import judge_checkpoint, judge_insides
-from envsmith.tools.checkpointprobe import probe_checkpoint_folder
+from envsmith.tools.checkpointprobe import probe_checkpoint_folder, remove_trials
 from envsmith.tools.checkpointscan import Source, list_source, read_checkpoint
 from envsmith.tools.delivering import Delivery, Outcome
 from envsmith.tools.files import FileLock, filesystem
@@ -146,6 +146,7 @@ def _alone(target: Path, environ: Mapping[str, str], screen: Screen) -> Iterator
             name = hashlib.sha256(os.fsencode(target)).hexdigest()
             lock = open_store(environ).home / "locks" / f"deliver-{name}.lock"
             stack.enter_context(FileLock(lock, screen.message, keep=False))
+        remove_trials(target)
         yield
 
 

@@ -18,6 +18,7 @@ from envsmith.checkpointfolder import DIFFERS, OPERATIONS, FolderAnswer
 #: safetensors grows a file to its whole size; 1 MiB is enough for a refusal to be seen (facts/symptoms.md D45).
 GROWN_BYTES = 1 << 20
 WRITTEN_BYTES = 8 << 20
+_TRIAL = ".envsmith-probe-"
 #: Without these the rest cannot be tried.
 _NEEDED = ("create", "write")
 
@@ -43,6 +44,14 @@ def probe_checkpoint_folder(path: Path) -> FolderAnswer:
         seconds=time.monotonic() - started,
         write_mb_s=trial.write_mb_s,
     )
+
+
+def remove_trials(folder: Path, older_s: float = 600.0) -> None:
+    """Remove what trials left that were killed; one that is younger may still be under way, here or elsewhere."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f"{_TRIAL}*"):
+            if time.time() - path.lstat().st_mtime > older_s:
+                path.unlink()
 
 
 def file_system_type(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
@@ -125,7 +134,7 @@ class _Trial:
         return name not in self.failed
 
     def _create(self) -> None:
-        self._descriptor, name = tempfile.mkstemp(prefix=".envsmith-probe-", dir=self._folder)
+        self._descriptor, name = tempfile.mkstemp(prefix=_TRIAL, dir=self._folder)
         self._made.append(Path(name))
 
     def _fallocate(self) -> None:
@@ -158,7 +167,7 @@ class _Trial:
                 raise _DiffersError
 
     def _rename(self) -> None:
-        descriptor, name = tempfile.mkstemp(prefix=".envsmith-probe-", dir=self._folder)
+        descriptor, name = tempfile.mkstemp(prefix=_TRIAL, dir=self._folder)
         os.close(descriptor)
         self._made.append(Path(name))
         self._made[0].replace(name)

@@ -73,10 +73,22 @@ def write_atomic(path: Path, data: bytes | str, mode: int = 0o644) -> None:
         with temporary_beside(path) as (descriptor, temporary):
             with open(descriptor, "wb", closefd=False) as stream:
                 stream.write(content)
-            os.fchmod(descriptor, mode)
+            # Made for the owner alone; some FUSE mounts take no modes, and then it stays that private.
+            with contextlib.suppress(PermissionError) if mode & 0o600 == 0o600 else contextlib.nullcontext():
+                _chmod(descriptor, mode)
             os.fsync(descriptor)
             temporary.replace(path)
         fsync_folder(path.parent)
+
+
+def _chmod(descriptor: int, mode: int) -> None:
+    """Give a file its mode; a file system that knows no such call refuses as one that forbids it."""
+    try:
+        os.fchmod(descriptor, mode)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
+            raise PermissionError(error.errno, error.strerror) from error
+        raise
 
 
 @contextlib.contextmanager
