@@ -308,13 +308,13 @@ def _judge_allocator(
 ) -> None:
     """What the ranks had when they were started, and what they had when they ended."""
     ends = {event["pid"]: event["variables"] for event in found if event["event"] == "exit"}
-    for name in ("train", "resume", "v1"):
+    for name in ("train", "resume", "offload", "offload-resume", "v1"):
         if name not in outcomes:
             continue
         seen = {pid: values for pid, values in outcomes[name].seen.items() if "RANK" in values}
         ranks = {f"rank {values['RANK']}, process {pid}": values for pid, values in seen.items()}
         ranks |= {f"rank {values['RANK']} at its end": ends[pid] for pid, values in seen.items() if pid in ends}
-        planted = setting.plant and name != "train"
+        planted = setting.plant and name in ("resume", "v1")
         _say(answer, name, [parts.judge_allocator(setting.task.launch, ranks, planted)])
 
 
