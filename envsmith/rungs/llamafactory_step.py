@@ -13,7 +13,6 @@ import json
 import os
 import resource
 import socket
-import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -194,7 +193,9 @@ def _offload(setting: Setting) -> list[Stage]:
     env = {"DS_ACCELERATOR": "cpu"} if setting.device == "cpu" else {}
     ranks = 1 if setting.device == "cpu" else setting.ranks
     module = f"{__package__}.cpuadam"
-    probe = [sys.executable, "-B", "-m", module, str(setting.task.folder / "cpuadam.json")]
+    # By its real path, as upstream's commands name it: the operator's build has the path in it, and is made only once.
+    python = str(setting.task.env.resolve() / "bin" / "python")
+    probe = [python, "-B", "-m", module, str(setting.task.folder / "cpuadam.json")]
     more = {"deepspeed": str(config)}
     first = _train(setting, "offload", ranks, more, **env)
     more["resume_from_checkpoint"] = str(setting.place("offload") / f"checkpoint-{setting.save}")
