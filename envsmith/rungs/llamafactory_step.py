@@ -13,7 +13,6 @@ import json
 import os
 import resource
 import socket
-import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -194,7 +193,9 @@ def _offload(setting: Setting) -> list[Stage]:
     env = {"DS_ACCELERATOR": "cpu"} if setting.device == "cpu" else {}
     ranks = 1 if setting.device == "cpu" else setting.ranks
     module = f"{__package__}.cpuadam"
-    probe = [sys.executable, "-B", "-m", module, str(setting.task.folder / "cpuadam.json")]
+    # By its real path, as upstream's commands name it: the operator's build has the path in it, and is made only once.
+    python = str(setting.task.env.resolve() / "bin" / "python")
+    probe = [python, "-B", "-m", module, str(setting.task.folder / "cpuadam.json")]
     more = {"deepspeed": str(config)}
     first = _train(setting, "offload", ranks, more, **env)
     more["resume_from_checkpoint"] = str(setting.place("offload") / f"checkpoint-{setting.save}")
@@ -308,13 +309,13 @@ def _judge_allocator(
 ) -> None:
     """What the ranks had when they were started, and what they had when they ended."""
     ends = {event["pid"]: event["variables"] for event in found if event["event"] == "exit"}
-    for name in ("train", "resume", "v1"):
+    for name in ("train", "resume", "offload", "offload-resume", "v1"):
         if name not in outcomes:
             continue
         seen = {pid: values for pid, values in outcomes[name].seen.items() if "RANK" in values}
         ranks = {f"rank {values['RANK']}, process {pid}": values for pid, values in seen.items()}
         ranks |= {f"rank {values['RANK']} at its end": ends[pid] for pid, values in seen.items() if pid in ends}
-        planted = setting.plant and name != "train"
+        planted = setting.plant and name in ("resume", "v1")
         _say(answer, name, [parts.judge_allocator(setting.task.launch, ranks, planted)])
 
 

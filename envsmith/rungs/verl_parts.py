@@ -45,6 +45,37 @@ STAGES = {
 }
 
 
+_FIXED = {
+    "algorithm.adv_estimator": "grpo",
+    "algorithm.use_kl_in_reward": "False",
+    "data.max_prompt_length": str(PROMPT_TOKENS),
+    "data.max_response_length": str(ANSWER_TOKENS),
+    "data.dataloader_num_workers": "0",
+    # Packed sequences need flash-attn, and give a shape error with qwen3_5 at this commit.
+    "actor_rollout_ref.model.use_remove_padding": "False",
+    "actor_rollout_ref.model.enable_gradient_checkpointing": "False",
+    "actor_rollout_ref.model.use_fused_kernels": "False",
+    "actor_rollout_ref.actor.use_dynamic_bsz": "False",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "2",
+    "actor_rollout_ref.actor.use_torch_compile": "False",
+    "actor_rollout_ref.actor.optim.lr": "1e-3",
+    "actor_rollout_ref.rollout.name": "vllm",
+    "actor_rollout_ref.rollout.n": str(GROUP),
+    "actor_rollout_ref.rollout.tensor_model_parallel_size": "1",
+    "actor_rollout_ref.rollout.gpu_memory_utilization": "0.2",
+    "actor_rollout_ref.rollout.enforce_eager": "True",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": "2",
+    "actor_rollout_ref.rollout.agent.num_workers": "1",
+    "reward.custom_reward_function.name": "compute_score",
+    "reward.num_workers": "1",
+    "trainer.nnodes": "1",
+    "trainer.logger": "[console]",
+    "trainer.val_before_train": "False",
+    "trainer.test_freq": "-1",
+    "trainer.save_freq": "-1",
+}
+
+
 def rows() -> list[dict[str, Any]]:
     """A task in VERL's form."""
     found = []
@@ -66,44 +97,16 @@ def overrides(
     *, model: Path, data: Path, reward: Path, out: Path, device: str, ranks: int, steps: int
 ) -> dict[str, str]:
     """GRPO as the shipped examples set it, made small, with what is known to be needed (facts, field-notes I)."""
-    batch = max(2, ranks)  # with 1 the actor did not update
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    return {
-        "algorithm.adv_estimator": "grpo",
-        "algorithm.use_kl_in_reward": "False",
+    batch = str(max(2, ranks))  # with 1 the actor did not update
+    return _FIXED | {
         "data.train_files": str(data),
         "data.val_files": str(data),
-        "data.train_batch_size": str(batch),
-        "data.max_prompt_length": str(PROMPT_TOKENS),
-        "data.max_response_length": str(ANSWER_TOKENS),
-        "data.dataloader_num_workers": "0",
+        "data.train_batch_size": batch,
         "actor_rollout_ref.model.path": str(model),
-        # Packed sequences need flash-attn, and give a shape error with qwen3_5 at this commit.
-        "actor_rollout_ref.model.use_remove_padding": "False",
-        "actor_rollout_ref.model.enable_gradient_checkpointing": "False",
-        "actor_rollout_ref.model.use_fused_kernels": "False",
-        f"{actor}.use_dynamic_bsz": "False",
-        f"{actor}.ppo_mini_batch_size": str(batch),
-        f"{actor}.ppo_micro_batch_size_per_gpu": "2",
-        f"{actor}.use_torch_compile": "False",
-        f"{actor}.optim.lr": "1e-3",
-        f"{rollout}.name": "vllm",
-        f"{rollout}.n": str(GROUP),
-        f"{rollout}.tensor_model_parallel_size": "1",
-        f"{rollout}.gpu_memory_utilization": "0.2",
-        f"{rollout}.enforce_eager": "True",
-        f"{rollout}.log_prob_micro_batch_size_per_gpu": "2",
-        f"{rollout}.agent.num_workers": "1",
+        "actor_rollout_ref.actor.ppo_mini_batch_size": batch,
         "reward.custom_reward_function.path": str(reward),
-        "reward.custom_reward_function.name": "compute_score",
-        "reward.num_workers": "1",
         "trainer.device": device,
         "trainer.n_gpus_per_node": str(max(1, ranks)),
-        "trainer.nnodes": "1",
-        "trainer.logger": "[console]",
-        "trainer.val_before_train": "False",
-        "trainer.test_freq": "-1",
-        "trainer.save_freq": "-1",
         "trainer.total_training_steps": str(steps),
         "trainer.default_local_dir": str(out),
     }

@@ -22,6 +22,7 @@ from .llamafactory_parts import Saying, given, words
 from .starting import Outcome, first_error, start
 from .tiny import tiny_model
 
+_REASONS = {"verl/utils/model.py": "the second load is for models that have no token classification class"}
 _VARIABLES = (*tracing.VARIABLES, "ENVSMITH_RUNG_CHILD")
 
 
@@ -52,7 +53,7 @@ def rung(task: Task, answer: Answer) -> None:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     answer.figures["processor seconds"] = round(used.ru_utime + used.ru_stime, 1)
     tracing.say_observed(answer, task.folder / "trace")
-    tracing.report(task, answer, tracing.events(task.folder / "trace"), {})
+    tracing.report(task, answer, tracing.events(task.folder / "trace"), _REASONS)
 
 
 def _count_ranks(task: Task, kind: str) -> int:
@@ -121,12 +122,12 @@ def _without_device(task: Task, answer: Answer, model: Path, env: dict[str, str]
     found: list[dict[str, Any]] = [json.loads(line) for line in lines]
     answer.figures["stages reached"] = " ".join(one["stage"] for one in found)
     _say(answer, "workers", parts.judge_workers(found, task.launch, first_error(outcome.text)))
-    last = parts.STAGES.get(found[-1]["stage"], "nothing") if found else "nothing"
+    last = [text for stage, text in parts.STAGES.items() if stage in {one["stage"] for one in found}]
     answer.say(
         "partial-without-device", "warning",
         "without a device the trainer was not run: no rollout, no reward, no weight sync from actor to engine",
         subject="train", expected=f"{max(1, task.steps)} steps of verl.trainer.main_ppo",
-        actual=f"the configuration resolved; VERL's own workers on the CPU, as far as: {last}",
+        actual=f"the configuration resolved; on the CPU: {', '.join(last) or 'nothing'}",
         hint="run this rung on a machine with a GPU before you trust the stack with a training run",
     )  # fmt: skip
 

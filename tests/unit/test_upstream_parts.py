@@ -121,6 +121,11 @@ def test_a_resumed_run_that_began_elsewhere_is_seen(resumed: dict, what: str) ->
     assert verdicts(lf.judge_resume(state(4), resumed, 2, 4, True))[what] == "failed"
 
 
+def test_losses_that_any_place_of_the_data_gives_do_not_show_the_place() -> None:
+    flat = state(4, bad=5.0)
+    assert verdicts(lf.judge_resume(flat, flat, 2, 4, False))["resume-loss"] == "warning"
+
+
 @pytest.mark.parametrize(
     ("norms", "verdict"),
     [
