@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rungs import ROOT, run_rung
+from tests.support.upstreamrungs import ROOT, run_rung
 
 # Read when the module is loaded: every test runs as a stranger, without the variables of whoever runs it.
 SFT = os.environ.get("ENVSMITH_TEST_SFT_ENV", "")
