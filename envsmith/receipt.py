@@ -49,7 +49,8 @@ class Receipt:
     launch: Mapping[str, Any]
     verify: Mapping[str, Any]
     smoke: Mapping[str, Any] = field(default_factory=dict)
-    """`rungs`: the recipe's smoke tables; `patched`: what each patch changed, see envsmith/patchlines.py."""
+    """`rungs`: the recipe's smoke tables; `patched`: what each patch changed, see envsmith/patchlines.py;
+    `checkpoint-dir`: where the job writes its checkpoints, if it says so."""
     steps: tuple[str, ...]
     """What the env takes from an empty store on, in words; `seconds` says what was done here."""
     root: str
@@ -147,6 +148,8 @@ def _is_table(value: object) -> bool:
 def _is_smoke(value: object) -> bool:
     """Tables of rungs and patches, or nothing, as in receipts of before there were rungs."""
     if not isinstance(value, dict) or not all(isinstance(value.get(key, []), list) for key in ("rungs", "patched")):
+        return False
+    if not isinstance(value.get("checkpoint-dir", ""), str):
         return False
     rungs = value.get("rungs", [])
     return all(isinstance(one, dict) and isinstance(one.get("rung"), str) for one in rungs)

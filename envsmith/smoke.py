@@ -281,7 +281,9 @@ def _ends(run: RungRun) -> Iterator[Finding]:
                 hint="its log ends with where it stood; raise `timeout-s` of the rung if it was only slow",
             )
         elif one.returncode != 0 and not one.stopped:
-            answered = one.rank in run.answers
+            answered = one.rank in run.answers and not any(
+                rank == one.rank and said["verdict"] == "failed" for rank, said in run.statements
+            )
             yield _finding(
                 run,
                 "rank-exit",

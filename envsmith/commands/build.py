@@ -169,7 +169,9 @@ def _order(
     python_sha256 = interpreter_digest(interpreter.path)
     over = recipe.base.python if recipe.base else None
     patches = patches_of(workspace, env, lock)
-    smoke = {"rungs": [rung.table() for rung in recipe.smoke], "patched": patched_lines(patches)}
+    smoke: dict[str, Any] = {"rungs": [rung.table() for rung in recipe.smoke], "patched": patched_lines(patches)}
+    if recipe.job.checkpoint_dir:
+        smoke["checkpoint-dir"] = recipe.job.checkpoint_dir
     mark = fingerprint(lock, launch.to_dict(), interpreter.version, python_sha256, base=over)
     place = find_place(root / f"{lock.stack}-{lock.env}", mark, rebuild=rebuild)
     plan = make_plan(

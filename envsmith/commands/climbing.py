@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
+from envsmith.checkpointfolder import judge_checkpoint_folder
 from envsmith.commands.commandrung import run_command
 from envsmith.commands.depth import Depth, Examination
 from envsmith.commands.driverlibrary import prove_driver_library
@@ -38,6 +39,7 @@ from envsmith.smoke import (
     parse_answer,
     status_of,
 )
+from envsmith.tools.checkpointprobe import probe_checkpoint_folder
 from envsmith.tools.device import memory_in_use
 from envsmith.tools.files import filesystem, write_atomic
 from envsmith.tools.leftovers import leftovers, orphaned, shared_names
@@ -230,12 +232,23 @@ def _static(way: Climb, rung: Rung, folder: Path) -> Climbed:
             )
             for problem in error.problems
         )
+    findings = (*findings, *_checkpoint_folder(way, rung))
     write_atomic(folder / "verify.json", json.dumps([one.to_dict() for one in findings], indent=2) + "\n")
     seconds = round(time.monotonic() - began, 3)
     run = RungRun(
         rung=rung, argv=("envsmith", "verify", way.subject.name), seconds=seconds, ended=(), findings=findings
     )
     return _judged(run, folder, examination)
+
+
+def _checkpoint_folder(way: Climb, rung: Rung) -> tuple[Finding, ...]:
+    """Try the folder into which the job writes its checkpoints, before hours of training are lost to it."""
+    receipt = way.subject.receipt
+    named = receipt.smoke.get("checkpoint-dir") if receipt else None
+    if not named or not Path(named).is_absolute():
+        return ()
+    found = judge_checkpoint_folder(probe_checkpoint_folder(Path(named)))
+    return tuple(replace(one, check=rung.kind, kind=f"{one.check}/{one.kind}") for one in found)
 
 
 def _exit_clean(way: Climb, rung: Rung, before: Sequence[Climbed]) -> RungRun:

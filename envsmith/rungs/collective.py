@@ -7,6 +7,7 @@ torch and variables, and that their messages arrive; it says nothing about links
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -106,6 +107,11 @@ def connect(task: Task, answer: Answer, device: str, backend: str) -> None:
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "0")
     more = {"device_id": torch.device(device)} if backend == "nccl" else {}
+    if backend == "nccl":
+        # What NCCL decides about transports it says nowhere but in its log; whoever set these wants them otherwise.
+        os.environ.setdefault("NCCL_DEBUG", "INFO")
+        os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,GRAPH,P2P,NET")
+        os.environ.setdefault("NCCL_DEBUG_FILE", str(task.folder / f"nccl.{task.rank}.log"))
     distributed.init_process_group(
         backend, rank=task.rank, world_size=world(), timeout=timedelta(seconds=patience_s(task)), **more
     )
@@ -194,6 +200,8 @@ def compare(task: Task, answer: Answer, device: str, backend: str) -> None:
         actual = "; ".join(f"rank {rank}: {other[key]}" for rank, other in enumerate(everyone))
         answer.say("ranks-differ", "failed", f"the ranks have different `{key}`", subject=key, actual=actual,
                    hint="start the ranks with this env's own python or torchrun")  # fmt: skip
+    if backend == "nccl":
+        check_origin(answer)
     if not differing:
         answer.say("ranks-agree", "ok", "all ranks have the same interpreter, torch and NCCL")
 
@@ -233,6 +241,52 @@ def bandwidth(task: Task, answer: Answer, device: str, backend: str) -> None:
     answer.figures["all_reduce_64_mib_ms"] = round(min(times) * 1000, 3)
     rate = BANDWIDTH_BYTES * 2 * (world() - 1) / world() / min(times)
     answer.figures["all_reduce_64_mib_bus_gb_per_s"] = round(rate / 1e9, 3)
+    if backend == "nccl":
+        transports(task, answer)
+
+
+def transports(task: Task, answer: Answer) -> None:
+    """Write down how NCCL reaches its peers: `channel … via P2P/CUMEM` and the like, as its log says (NCCL 2.28)."""
+    import torch
+
+    named = os.environ.get("NCCL_DEBUG_FILE", "")
+    text = Path(named).read_text(errors="replace") if named and Path(named).is_file() else ""
+    found = re.findall(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\] (?:\[\w+\] )?via (\S+)", text)
+    answer.figures["transports"] = ", ".join(sorted(set(found))) or "none said"
+    answer.figures["transport_channels_count"] = len(found)
+    network = re.findall(r"Using network (\w+)", text)
+    answer.figures["network_name"] = network[0] if network else "none said"
+    count = torch.cuda.device_count()
+    pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
+    answer.figures["peer_access"] = ", ".join(
+        f"{a}->{b}" for a, b in pairs if torch.cuda.can_device_access_peer(a, b)
+    ) or "none"  # fmt: skip
+
+
+def check_origin(answer: Answer) -> None:
+    """The mapped libnccl must be the one that is installed for this torch, where one is installed for it."""
+    from importlib import metadata
+
+    ours = {
+        os.path.realpath(str(file.locate()))
+        for one in metadata.distributions()
+        if (one.metadata["Name"] or "").lower().replace("_", "-").startswith("nvidia-nccl-")
+        for file in one.files or ()
+        if "libnccl" in file.name
+    }
+    mapped = [os.path.realpath(path) for path in mapped_libraries("libnccl.so")]
+    strange = [path for path in mapped if path not in ours]
+    if ours and mapped:
+        answer.check(
+            "nccl-origin",
+            not strange,
+            "the mapped libnccl is the installed one",
+            otherwise="a libnccl is mapped that is not the installed one",
+            subject=", ".join(strange) or None,
+            expected=", ".join(sorted(ours)),
+            actual=", ".join(mapped),
+            hint="look for LD_PRELOAD, LD_LIBRARY_PATH and the loader's cache: `envsmith verify --only native`",
+        )
 
 
 def synchronise(device: str) -> None:

@@ -209,3 +209,18 @@ def test_evidence_of_a_run_is_checked_elsewhere_and_a_changed_byte_is_found(buil
     assert built.run("inspect", folder, "--check").code == 5
     again = smoke(built, "--evidence", str(folder))
     assert again.code == 2 and again.codes == ["evidence-folder-unusable"]
+
+
+@pytest.mark.parametrize(("folder", "code"), [("{tmp}/checkpoints", 0), ("/proc/checkpoints", 1)])
+def test_the_folder_of_checkpoints_is_tried_first(
+    built: Project, index: Any, tmp_path: Path, folder: str, code: int
+) -> None:
+    place = folder.replace("{tmp}", str(tmp_path))
+    built.recipe.write_text(built.recipe.read_text() + f'\n[env.app.job]\ncheckpoint-dir = "{place}"\n')
+    assert built.build("--locked").code == 0
+    said = smoke(built, "--to", "static")
+    assert said.code == code, said.out
+    errors = [one for one in said.json["data"]["findings"] if one["severity"] == "error"]
+    assert [one["kind"].split("/")[0] for one in errors] == ["checkpoint"] * len(errors)
+    assert bool(errors) == bool(code)
+    assert not list(tmp_path.glob("**/.envsmith-probe-*"))
