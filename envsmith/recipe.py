@@ -311,6 +311,8 @@ class Smoke(_Table):
     """A configuration that upstream ships, below its source."""
     overrides: tuple[str, ...] = ()
     """Further words for upstream's command line."""
+    stages: tuple[str, ...] = ()
+    """Parts of `llamafactory-step` in the place of all."""
     prompts: Positive | None = None
     answers: Positive | None = None
     max_tokens: Positive | None = None
