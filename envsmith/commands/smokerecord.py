@@ -111,7 +111,9 @@ def _notes(findings: Iterable[Finding]) -> list[str]:
 def _verdict(record: dict[str, Any]) -> str:
     ran = [row for row in record["rungs"] if row["status"] != "not-run"]
     if record["result"] == "passed":
-        return f"all {len(ran)} rungs passed in {record['seconds']:.0f} s"
+        partly = [row["rung"] for row in ran if _warns(row)]
+        some = f", {', '.join(partly)} in part" if partly else ""
+        return f"all {len(ran)} rungs passed{some} in {record['seconds']:.0f} s"
     rest = len(record["rungs"]) - len(ran)
     words = "is inconclusive: it proved nothing" if record["result"] == "inconclusive" else "failed"
     return f"the rung `{ran[-1]['rung']}` {words}" + (f", {rest} not climbed" if rest else "")
@@ -121,7 +123,12 @@ def _line(row: dict[str, Any]) -> str:
     if row["status"] == "not-run":
         return f"{row['status']:<13} {row['rung']}"
     where = f", {row['device']}" if row["device"] else ""
-    return f"{row['status']:<13} {row['rung']} ({row['seconds']:.1f} s{where})"
+    partly = "; in part only, see its warnings" if _warns(row) else ""
+    return f"{row['status']:<13} {row['rung']} ({row['seconds']:.1f} s{where}){partly}"
+
+
+def _warns(row: dict[str, Any]) -> bool:
+    return row["status"] == "passed" and any(one["verdict"] == "warning" for one in row["statements"])
 
 
 def _first_error(one: Climbed) -> str:
