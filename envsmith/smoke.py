@@ -124,6 +124,25 @@ def climb(
     return tuple(_rung(table, chosen) for table in chosen)
 
 
+def left_out(packages: Collection[str]) -> tuple[Finding, ...]:
+    """What a ladder that no recipe describes leaves out, with the packages that the env lacks for it."""
+    lacks = {kind: sorted(set(about.needs) - set(packages)) for kind, about in LADDER.items()}
+    said: dict[str, list[str]] = {}
+    for kind, names in lacks.items():
+        if names:
+            said.setdefault(", ".join(names), []).append(kind)
+    return tuple(
+        Finding(
+            check="ladder",
+            kind="left-out",
+            severity=Severity.NOTE,
+            subject=", ".join(kinds),
+            message=f"not climbed, because the env has no {names}: {', '.join(kinds)}",
+        )
+        for names, kinds in said.items()
+    )
+
+
 def _unknown(name: str, known: Sequence[str]) -> Problem:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean `{close[0]}`?" if close else f"rungs: {', '.join(known)}"
@@ -266,6 +285,12 @@ def _finding(run: RungRun, kind: str, severity: Severity, message: str, **words:
     return Finding(check=run.rung.kind, kind=kind, severity=severity, subject=run.rung.label, message=message, **words)
 
 
+_SLOW: Final = "its log ends with where each thread stood; raise `timeout-s` of the rung if it was only slow"
+_SLOW_COMMAND: Final = (
+    "raise `timeout-s` of the rung if it was only slow; with `python -X faulthandler` its log ends with where it stood"
+)
+
+
 def _ends(run: RungRun) -> Iterator[Finding]:
     several = len(run.ended) > 1
     for one in run.ended:
@@ -278,7 +303,7 @@ def _ends(run: RungRun) -> Iterator[Finding]:
                 f"{who} did not end within {run.rung.timeout_s:.0f} s",
                 expected=f"an end within {run.rung.timeout_s:.0f} s",
                 actual=one.words,
-                hint="its log ends with where it stood; raise `timeout-s` of the rung if it was only slow",
+                hint=_SLOW if LADDER[run.rung.kind].payload else _SLOW_COMMAND,
             )
         elif one.returncode != 0 and not one.stopped:
             answered = one.rank in run.answers and not any(
@@ -291,7 +316,7 @@ def _ends(run: RungRun) -> Iterator[Finding]:
                 f"{who} ended with {one.words}" + (", although it had answered that it was done" if answered else ""),
                 expected="exit code 0",
                 actual=one.words,
-                hint="the first effective error and the log of that rank say why",
+                hint="read the log of that rank",
             )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import shutil
 import socket
 import tempfile
@@ -20,6 +22,7 @@ from envsmith.commands.depth import Depth, Examination
 from envsmith.commands.driverlibrary import prove_driver_library
 from envsmith.commands.examine import examine
 from envsmith.commands.launching import prepared, resolved
+from envsmith.commands.raylet_check import with_ray
 from envsmith.commands.screen import Screen
 from envsmith.commands.subject import Subject
 from envsmith.commands.workcopies import work_dirs
@@ -43,7 +46,10 @@ from envsmith.tools.checkpointprobe import probe_checkpoint_folder
 from envsmith.tools.device import memory_in_use
 from envsmith.tools.files import filesystem, write_atomic
 from envsmith.tools.leftovers import leftovers, orphaned, shared_names
+from envsmith.tools.procfs import marked
 from envsmith.tools.ranks import Start, kill_rest, run_ranks
+from envsmith.tools.store import open_store
+from envsmith.tools.timelimit import time_limit
 
 #: The payloads' source.
 PAYLOADS: Final = Path(__file__).parent.parent / "rungs"
@@ -73,6 +79,8 @@ class Climb:
     """Bytes in use on each device before the first rung; None without a device."""
     environ: Mapping[str, str]
     screen: Screen
+    remarks: tuple[Finding, ...] = ()
+    """What has to be said beside the rungs' findings."""
 
     @property
     def shared(self) -> Path:
@@ -89,23 +97,20 @@ class Climbed:
     status: str
     folder: Path
     first_error: FirstError | None = None
+    last_words: tuple[str, ...] = ()
+    """The end of its log where nothing in it says why it failed."""
     examination: Examination | None = None
     """Of the rung `static`."""
 
 
-def open_climb(subject: Subject, rungs: Sequence[Rung], *, environ: Mapping[str, str], screen: Screen) -> Climb:
+def open_climb(subject: Subject, *, remarks: tuple[Finding, ...], environ: Mapping[str, str], screen: Screen) -> Climb:
     """Make the folder of a run and the launch environment, and read what the devices hold before anything runs.
 
     Raises:
         EnvsmithError: as `envsmith run` does before it starts a command.
     """
-    launch, launched = None, {name: value for name, value in environ.items() if name != "VIRTUAL_ENV"}
-    if subject.receipt is not None:
-        ready = prepared(resolved(subject.launch, subject.directory, environ, work_dirs(subject.work)), environ)
-        launch, launched = ready.launch, ready.environment
-        if ready.driver:
-            prove_driver_library(ready.driver, subject.directory / "bin" / "python", launched)
-    folder = _run_folder(subject)
+    launch, launched = _launched(subject, environ, screen)
+    folder = _run_folder(subject, environ)
     code = folder / "payload" / PACKAGE
     with filesystem(folder):
         code.mkdir(parents=True)
@@ -121,23 +126,44 @@ def open_climb(subject: Subject, rungs: Sequence[Rung], *, environ: Mapping[str,
         baseline=memory_in_use(environ),
         environ=environ,
         screen=screen,
+        remarks=remarks,
     )
 
 
-def _run_folder(subject: Subject) -> Path:
-    """A new folder beside the env, or among temporary files where that is not ours to write."""
+def _launched(
+    subject: Subject, environ: Mapping[str, str], screen: Screen
+) -> tuple[LaunchEnvironment | None, dict[str, str]]:
+    """The launch environment as `run` makes it; of an env of another tool the caller's, with its programs first."""
+    if subject.receipt is None:
+        shell = {name: value for name, value in environ.items() if name != "VIRTUAL_ENV"}
+        programs = f"{subject.env_dir}/bin"
+        rest = [part for part in shell.get("PATH", os.defpath).split(":") if part and part != programs]
+        return None, {**shell, "PATH": ":".join([programs, *rest])}
+    ready = prepared(resolved(subject.launch, subject.directory, environ, work_dirs(subject.work)), environ)
+    launched = with_ray(subject.directory, ready.launch, ready.environment, screen)
+    if ready.driver:
+        prove_driver_library(ready.driver, subject.directory / "bin" / "python", launched)
+    return ready.launch, launched
+
+
+def _run_folder(subject: Subject, environ: Mapping[str, str]) -> Path:
+    """A new folder beside the env, or in our store where another tool made the env or that place is read-only.
+
+    The last runs of an env are kept, of which a run that is under way is one.
+    """
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    if subject.receipt is not None:
-        runs = subject.directory.resolve().parent / "smoke"
+    mine = open_store(environ).home / "smoke" / hashlib.sha256(subject.env_dir.encode()).hexdigest()[:12]
+    beside = [subject.directory.resolve().parent / "smoke"] if subject.receipt is not None else []
+    for runs in (*beside, mine):
         try:
-            runs.mkdir(exist_ok=True)
+            runs.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix=f"{stamp}-", dir=runs))
         except OSError:
-            pass
-        else:
-            for old in sorted(path for path in runs.iterdir() if path.is_dir())[:-KEPT_RUNS]:
+            continue
+        for old in sorted(path for path in runs.iterdir() if path.is_dir())[:-KEPT_RUNS]:
+            if not marked(str(old)):
                 shutil.rmtree(old, ignore_errors=True)
-            return folder
+        return folder.resolve()
     return Path(tempfile.mkdtemp(prefix="envsmith-smoke-")).resolve()
 
 
@@ -176,18 +202,43 @@ def climb_rung(way: Climb, rung: Rung, number: int, before: Sequence[Climbed]) -
 def _judged(run: RungRun, folder: Path, examination: Examination | None) -> Climbed:
     findings = judge_rung(run)
     status = status_of(run, findings)
-    error = None if status == "passed" else _first_error(folder)
-    return Climbed(run=run, findings=findings, status=status, folder=folder, first_error=error, examination=examination)
+    error = None if status == "passed" else _first_error(run, folder)
+    wordless = status == "failed" and error is None and any(end.returncode != 0 for end in run.ended)
+    return Climbed(
+        run=run,
+        findings=findings,
+        status=status,
+        folder=folder,
+        first_error=error,
+        last_words=_last_words(folder / "rank0.log") if wordless else (),
+        examination=examination,
+    )
 
 
-def _first_error(folder: Path) -> FirstError | None:
-    """What the logs of a rung first say of a cause, those of processes that its payload started included."""
+def _last_words(log: Path) -> tuple[str, ...]:
+    """The last lines of a log, each cut to what one can read."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(log.stat().st_size - 8192, 0))
+            lines = stream.read(8192).decode(errors="replace").splitlines()
+    except OSError:
+        return ()
+    return tuple(line.rstrip()[:200] for line in lines if line.strip())[-5:]
+
+
+def _first_error(run: RungRun, folder: Path) -> FirstError | None:
+    """What the logs of a rung first say of a cause, those of processes that its payload started included.
+
+    That envsmith itself ended a process which ran past its limit is none.
+    """
     paths = sorted(path for path in folder.rglob("*.log") if path.is_file())
     with contextlib.ExitStack() as opened:
         files = [
             LogFile(name=str(path.relative_to(folder)), pieces=opened.enter_context(path.open("rb"))) for path in paths
         ]
-        return first_effective_error(files)
+        found = first_effective_error(files)
+    ours = any(end.timed_out or end.stopped for end in run.ended)
+    return None if ours and found and "Fatal Python error: Aborted" in found.text else found
 
 
 def _settled(before: tuple[int, ...] | None, environ: Mapping[str, str]) -> tuple[int, ...] | None:
@@ -214,7 +265,8 @@ def _static(way: Climb, rung: Rung, folder: Path) -> Climbed:
     depth = Depth(bytes="deep", imports=True, shell=False)
     examination: Examination | None = None
     try:
-        examination = examine(way.subject, depth, environ=way.environ, progress=way.screen)
+        with time_limit(rung.timeout_s, "the verification"):
+            examination = examine(way.subject, depth, environ=way.environ, progress=way.screen)
         findings = tuple(
             replace(one, check=rung.kind, kind=f"{one.check}/{one.kind}") for one in examination.report.findings
         )

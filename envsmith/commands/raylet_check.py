@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from envsmith.commands.screen import Screen
 from envsmith.errors import NegativeAnswer
 from envsmith.launch import LaunchEnvironment
+from envsmith.rayforward import not_forwarded, ray_variables
 from envsmith.raylets import NAME, Raylet, differences, is_judged, joined, problem_of, raylet_of
 from envsmith.tools.procfs import named
 
@@ -17,6 +19,17 @@ from envsmith.tools.procfs import named
 def has_ray(env_dir: Path) -> bool:
     """Whether the env has Ray's command, and so Ray."""
     return (env_dir / "bin" / "ray").exists()
+
+
+def with_ray(
+    env_dir: Path, launch: LaunchEnvironment, environment: Mapping[str, str], screen: Screen
+) -> dict[str, str]:
+    """The environment of a command, in an env with Ray also what makes Ray hand on the forwarded variables."""
+    if not has_ray(env_dir):
+        return dict(environment)
+    for name in not_forwarded(launch.forward, environment):
+        screen.say(f"warning[not-forwarded]: Ray would change the value of `{name}` on the way to its workers")
+    return {**environment, **ray_variables(launch.forward, environment)}
 
 
 def require_same_ray(

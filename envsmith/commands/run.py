@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass
 
 from envsmith.commands.driverlibrary import prove_driver_library
 from envsmith.commands.envs import BuiltEnv, env_root, open_env, shown
-from envsmith.commands.launching import Prepared, prepared, resolved, table_from
-from envsmith.commands.raylet_check import has_ray, require_same_ray
+from envsmith.commands.launching import prepared, resolved, table_from
+from envsmith.commands.raylet_check import require_same_ray, with_ray
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.workcopies import gone_sentence, work_copies, work_dirs
 from envsmith.errors import InputError, NegativeAnswer, Problem
-from envsmith.launch import LaunchEnvironment
-from envsmith.rayforward import not_forwarded, ray_variables
 from envsmith.receipt import NAME as RECEIPT
 from envsmith.receipt import Receipt
 from envsmith.receipt import parse as parse_receipt
@@ -67,7 +65,7 @@ def run(env: str, command: tuple[str, ...], wishes: Wishes, *, environ: Mapping[
             )
         )
     ready = prepared(launch, environ)
-    whole = _with_ray(built, launch, ready, screen)
+    whole = with_ray(built.directory, launch, ready.environment, screen)
     program = _program(command[0], whole, built)
     if not wishes.any_raylet:
         require_same_ray(env, built.directory, (program, *command[1:]), ready.launch, whole)
@@ -103,16 +101,6 @@ def _receipt(built: BuiltEnv) -> Receipt:
         )
     path = built.directory / RECEIPT
     return parse_receipt(path.read_text(encoding="utf-8", errors="replace"), shown(path))
-
-
-def _with_ray(built: BuiltEnv, launch: LaunchEnvironment, ready: Prepared, screen: Screen) -> dict[str, str]:
-    """The environment of the command, in an env with Ray also what makes Ray hand on the forwarded variables."""
-    whole = ready.environment
-    if not has_ray(built.directory):
-        return whole
-    for name in not_forwarded(launch.forward, whole):
-        screen.say(f"warning[not-forwarded]: Ray would change the value of `{name}` on the way to its workers")
-    return {**whole, **ray_variables(launch.forward, whole)}
 
 
 def _program(word: str, whole: Mapping[str, str], built: BuiltEnv) -> str:

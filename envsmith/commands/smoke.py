@@ -17,11 +17,11 @@ from envsmith.commands.foreign import open_foreign
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.smokerecord import record_of, text_of
-from envsmith.commands.smoketables import packages_of, tables_of, with_settings
+from envsmith.commands.smoketables import packages_of, tables_of, unused_setting, with_settings
 from envsmith.commands.subject import Subject, open_subject
 from envsmith.commands.workcopies import work_copies
-from envsmith.errors import NegativeAnswer, Problem
-from envsmith.smoke import Rung, climb
+from envsmith.errors import InputError, NegativeAnswer, Problem
+from envsmith.smoke import Rung, climb, left_out
 from envsmith.tools.ranks import kill_rest
 
 
@@ -58,18 +58,38 @@ def run(
             launch table requires.
     """
     subject = _subject(env, root, environ)
-    tables = with_settings(tables_of(subject), settings)
-    rungs = climb(tables, packages=packages_of(subject), to=to, only=only)
+    if to is not None and only:
+        raise InputError(
+            Problem(code="usage", message="`--to` and `--only` both say which rungs", hint="give one of them")
+        )
+    tables = tables_of(subject)
+    packages = packages_of(subject)
+    rungs = climb(with_settings(tables.rungs, settings), packages=packages, to=to, only=only)
+    _require_used(settings, rungs)
     require_expectations(rungs)
     if wishes.folder:
         require_free_folder(user_path(wishes.folder), subject=subject, key=wishes.key_path)
     started = datetime.now(timezone.utc)
     began = time.monotonic()
-    way = open_climb(subject, rungs, environ=environ, screen=screen)
+    lacking = () if tables.rungs or only else left_out(packages)
+    way = open_climb(subject, remarks=(*tables.remarks, *lacking), environ=environ, screen=screen)
+    screen.say(f"logs in {shown(way.folder)}")
     climbed = _climb_all(way, rungs, screen)
     record = record_of(way, rungs, climbed, started=started, seconds=time.monotonic() - began)
     written = _evidence(way, record, climbed, started, wishes) if wishes.folder else None
     return _result(record, climbed, written)
+
+
+def _require_used(settings: tuple[str, ...], rungs: tuple[Rung, ...]) -> None:
+    """Refuse what is set for a rung that is not climbed: it would be left unheard.
+
+    Raises:
+        InputError: `smoke-setting`.
+    """
+    there = {name for rung in rungs for name in (rung.kind, rung.label)}
+    unheard = [one for one in settings if one.partition(".")[0] not in there]
+    if unheard:
+        raise InputError(*(unused_setting(one) for one in unheard))
 
 
 def _evidence(

@@ -21,7 +21,7 @@ def record_of(
     """What `--json` gives as `data`."""
     rows = [_row(one) for one in climbed]
     rows += [_unclimbed(rung) for rung in rungs[len(climbed) :]]
-    findings = [without_secrets(finding) for one in climbed for finding in one.findings]
+    findings = [without_secrets(one) for one in (*way.remarks, *(f for one in climbed for f in one.findings))]
     return {
         "env": way.subject.name,
         "directory": way.subject.env_dir,
@@ -61,6 +61,7 @@ def _row(one: Climbed) -> dict[str, Any]:
         "identities": answer.get("identities", {}),
         "statements": [{"rank": rank, **statement} for rank, statement in run.statements],
         "first_error": asdict(one.first_error) if one.first_error else None,
+        "last_words": [redacted(line) for line in one.last_words],
         "device_memory": memory,
         "left_behind": [{"pid": left.pid, "name": left.name} for left in run.leftovers],
         "shared_memory_left": [asdict(segment) for segment in run.segments],
@@ -88,7 +89,7 @@ def text_of(record: dict[str, Any], climbed: Sequence[Climbed]) -> str:
     if findings:
         report = Report(subject=record["env"], families=(), findings=ordered(findings))
         blocks.append(text(report).rpartition("\n\n")[0])
-    blocks += [_first_error(one) for one in climbed if one.first_error]
+    blocks += [_first_error(one) if one.first_error else _last_words(one) for one in climbed]
     lines = [_line(row) for row in record["rungs"]]
     lines += _notes(finding for one in climbed for finding in one.findings)
     blocks.append("\n".join(lines))
@@ -131,7 +132,16 @@ def _warns(row: dict[str, Any]) -> bool:
     return row["status"] == "passed" and any(one["verdict"] == "warning" for one in row["statements"])
 
 
+def _last_words(one: Climbed) -> str:
+    """The end of the log of a rung that failed without a line which says why."""
+    if not one.last_words:
+        return ""
+    lines = "\n".join(f"  {redacted(line)}" for line in one.last_words)
+    return f"no line of `{one.run.rung.label}` says why; its log {one.folder.name}/rank0.log ends with\n{lines}"
+
+
 def _first_error(one: Climbed) -> str:
     error = one.first_error
     assert error is not None
-    return f"first effective error of `{one.run.rung.label}`, {error.file}:{error.line}\n  {redacted(error.text)}"
+    where = f"{one.folder.name}/{error.file}:{error.line}"
+    return f"first effective error of `{one.run.rung.label}`, {where}\n  {redacted(error.text)}"

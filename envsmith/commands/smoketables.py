@@ -3,30 +3,79 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from envsmith.commands.envs import shown
 from envsmith.commands.subject import Subject
-from envsmith.commands.workspace import open_stack
-from envsmith.errors import EnvsmithError, InputError, Problem
-from envsmith.recipe import smoke_table
+from envsmith.commands.workspace import Workspace, open_stack, shipped_content
+from envsmith.errors import InputError, Problem
+from envsmith.receipt import Receipt
+from envsmith.recipe import Env, Smoke, smoke_table
+from envsmith.report import Finding, Severity
 from envsmith.smoke import LADDER
+from envsmith.toml_reader import TomlError, read_toml
 
 
-def tables_of(subject: Subject) -> tuple[Mapping[str, Any], ...]:
-    """The smoke tables of the recipe at hand where the env was built from its locked part, else the receipt's.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tables:
+    """The smoke tables that count for an env, and what has to be said about where they come from."""
+
+    rungs: tuple[Mapping[str, Any], ...]
+    remarks: tuple[Finding, ...] = ()
+
+
+def tables_of(subject: Subject) -> Tables:
+    """The tables of the recipe at hand where the env was built from it, else the receipt's.
 
     So an edit of the ladder counts at once, and a target without recipes climbs what the build was told.
+
+    Raises:
+        InputError: what is wrong with the recipe at hand: an older ladder is not climbed in its place.
     """
     if subject.receipt is None:
-        return ()
+        return Tables(rungs=())
     receipt = subject.receipt
-    with contextlib.suppress(EnvsmithError):
-        stack = open_stack(receipt.stack).stack
-        if receipt.env in stack.env and stack.recipe_digest(receipt.env) == receipt.recipe:
-            return tuple(one.table() for one in stack.env[receipt.env].smoke)
-    return tuple(receipt.smoke.get("rungs", ()))
+    kept = tuple(receipt.smoke.get("rungs", ()))
+    try:
+        workspace = open_stack(receipt.stack)
+    except InputError as error:
+        if {problem.code for problem in error.problems} == {"unknown-stack"}:
+            return Tables(rungs=kept)
+        raise
+    env = workspace.stack.env.get(receipt.env)
+    if env is not None and workspace.stack.recipe_digest(receipt.env) == receipt.recipe:
+        changed = not _same_launch(env, receipt)
+        rungs = tuple(one.table() for one in env.smoke)
+        return Tables(rungs=rungs, remarks=(_recipe_changed(workspace, "launch table"),) if changed else ())
+    if env is None or workspace.path.is_relative_to(shipped_content()):
+        return Tables(rungs=kept)  # a recipe that ships may have the name of the user's own
+    return Tables(rungs=kept, remarks=(_recipe_changed(workspace, "locked part"),))
+
+
+def _same_launch(env: Env, receipt: Receipt) -> bool:
+    """Whether the recipe's launch table is what the env was built with; a base adds one variable at the build."""
+    now = env.launch.table().to_dict()
+    then = dict(receipt.launch)
+    if env.base is not None:
+        then["set"] = {name: value for name, value in then["set"].items() if name != "PYTHONDONTWRITEBYTECODE"}
+        then["forward"] = [name for name in then["forward"] if name != "PYTHONDONTWRITEBYTECODE"]
+    return json.dumps(now, sort_keys=True) == json.dumps(then, sort_keys=True)
+
+
+def _recipe_changed(workspace: Workspace, part: str) -> Finding:
+    name = workspace.stack.stack.name
+    return Finding(
+        check="recipe",
+        kind="recipe-changed",
+        severity=Severity.WARNING,
+        subject=shown(workspace.path),
+        message=f"the recipe's {part} has changed since the env was built: the env is tried as it was built",
+        hint=f"`envsmith build {name}` makes the env that the recipe describes now",
+    )
 
 
 def packages_of(subject: Subject) -> frozenset[str]:
@@ -72,9 +121,11 @@ def _change(table: dict[str, Any], key: str, value: str, text: str) -> list[Prob
     """Put one key into a table that must still be a smoke table then."""
     if key in ("rung", "name"):
         return [_problem(text, f"`{key}` says which rung it is and cannot be changed")]
-    meant: Any = value
-    with contextlib.suppress(ValueError):
-        meant = json.loads(value)
+    known = [str(field.alias) for field in Smoke.model_fields.values()]
+    if key not in known:
+        close = difflib.get_close_matches(key, known, n=1)
+        return [_problem(text, f"a rung has no key `{key}`" + (f", did you mean `{close[0]}`?" if close else ""))]
+    meant = _value(value)
     if key == "timeout-s" and isinstance(meant, int):
         meant = float(meant)
     try:
@@ -84,6 +135,20 @@ def _change(table: dict[str, Any], key: str, value: str, text: str) -> list[Prob
     table.clear()
     table.update(parsed)
     return []
+
+
+def _value(text: str) -> Any:
+    """A value as TOML or JSON writes it, else the words themselves."""
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    with contextlib.suppress(TomlError):
+        return read_toml(f"value = {text}")["value"]
+    return text
+
+
+def unused_setting(text: str) -> Problem:
+    """The problem of a setting for a rung that is not among those to climb."""
+    return _problem(text, "that rung is not climbed in this run")
 
 
 def _problem(text: str, why: str) -> Problem:

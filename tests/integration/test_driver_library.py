@@ -653,7 +653,7 @@ def test_run_starts_a_command_only_with_a_proven_library(
     def run() -> None:
         with pytest.raises(AssertionError, match="does not come back"):
             run_command.run(
-                "demo/app", ("python", "-V"), root=str(built_project.envs), print_only=False, environ=host.environ,
+                "demo/app", ("python", "-V"), run_command.Wishes(root=str(built_project.envs)), environ=host.environ,
                 screen=None,  # type: ignore[arg-type]
             )  # fmt: skip
 
