@@ -148,7 +148,7 @@ def _not_proved(rungs: tuple[Rung, ...]) -> Iterator[str]:
         yield f"not run, because a rung before did not pass: {', '.join(left)}"
     absent = [name for name in LADDER if name not in there]
     if absent:
-        yield f"not in this run: {', '.join(absent)} (the recipe does not ask for them, or the run ended before them)"
+        yield f"not in this run: {', '.join(absent)} (not asked for, or the env lacks their packages)"
     for rung in rungs:
         said = [str(one.get("message")) for one in rung.statements if one.get("verdict") == "inconclusive"]
         if rung.status == "skipped":
@@ -198,6 +198,11 @@ def _errors(told: Told) -> Iterator[str]:
             said = f"{first.get('file')}:{first.get('line')}: {first.get('text')}"
         else:
             against = [str(one.get("message")) for one in rung.statements if one.get("verdict") == "failed"]
+            against += [
+                f"{one.get('message')}" + (f" ({one['actual']})" if one.get("actual") else "")
+                for one in told.findings
+                if one.get("severity") == "error" and rung.rung in (one.get("check"), one.get("subject"))
+            ]
             said = against[0] if against else "see its log"
         died = f"; {told.stacks[rung.folder]}" if rung.folder in told.stacks else ""
         yield f"{rung.rung}: {said}{' (' + ', '.join(codes) + ')' if codes else ''}{died}"

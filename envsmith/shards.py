@@ -217,9 +217,14 @@ def _latest(checkpoint: Checkpoint) -> Iterator[Finding]:
             wanted = [f"global_step_{int(said)}", f"iter_{int(said):07d}"]
         else:
             wanted = [said]
-        if not any(normpath(join(folder, one)) in checkpoint.folders for one in wanted):
-            message = (
-                f"`{path}` says that the latest step is `{said}`, and there is no folder {_listed(folder, wanted)}"
+        places = [normpath(join(folder, one)) for one in wanted]
+        held = [one for one in places if any(name.startswith(f"{one}/") for name in checkpoint.sizes)]
+        if not held:
+            there = any(one in checkpoint.folders for one in places)
+            message = f"`{path}` says that the latest step is `{said}`, and " + (
+                f"the folder {_listed(folder, wanted)} is empty"
+                if there
+                else f"there is no folder {_listed(folder, wanted)}"
             )
             hint = "deliver the folder of that step too, or name the one that is there in the file"
             yield _finding("latest-missing", path, message, hint)

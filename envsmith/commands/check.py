@@ -15,6 +15,7 @@ from envsmith.checks.host import judge_host
 from envsmith.checks.host_base import absent_base
 from envsmith.checks.host_subject import FAMILY as HOST
 from envsmith.checks.host_subject import Fitting
+from envsmith.commands.commandrung import require_expectations
 from envsmith.commands.envs import env_root, shown, user_path
 from envsmith.commands.findings import finding_text
 from envsmith.commands.freshness import staleness
@@ -37,6 +38,7 @@ from envsmith.recipe import Env
 from envsmith.report import Finding, Report, Severity, ordered
 from envsmith.rules.judge import judge
 from envsmith.rules.situation import FAMILY, Situation
+from envsmith.smoke import climb
 from envsmith.tools.store import open_store
 
 LOOKED_AT = ("recipe", "patches", "lock", FAMILY)
@@ -79,6 +81,7 @@ def run(
             findings += _stale(workspace, name)
             findings += judge(situation)
             sizes |= {name: sizing(situation)} if found else {}
+            require_expectations(climb([one.table() for one in env.smoke], packages=()))
             read_snapshot(workspace, name)
             if host == LOCAL and env.base is not None and not Path(env.base.python).is_file():
                 findings.append(absent_base(situation))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def _done(
         f"{shown(target)}: {len(delivered.files):,} files, {megabytes(delivered.size)}, each read again "
         f"({', '.join(parts)})",
         f"digest: {delivered.digest}",
-        f"check it with: sha256sum -c {SUMS}",
+        f"check it with: cd {shlex.quote(shown(target))} && sha256sum -c {SUMS}",
     ]
     if outcome.undressed:
         lines.insert(1, f"the file system did not take mode or time of {len(outcome.undressed):,} files")

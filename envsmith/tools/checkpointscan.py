@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import zipfile
 from collections.abc import Callable, Iterator
@@ -29,6 +30,9 @@ _MOST_TEXT_BYTES = 64 << 20
 _MOST_POINTER_BYTES = 4096
 _ZIPPED = (".pt", ".pth", ".bin", ".ckpt")
 _NAMED = 20
+#: Files that only torch.save writes, as an archive or, before torch 1.6, as a pickle (protocol 2 and later).
+_SHARD = re.compile(r"(?:model|optim|extra_state)_world_size_|(?:bf16_|fp16_)?zero_pp_rank_|mp_rank_|rng_state_\d")
+_PICKLE = b"\x80"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,8 +217,10 @@ def _safetensors_fault(path: Path, size: int) -> str | None:
 
 def _zip_fault(path: Path, size: int) -> str | None:
     with path.open("rb") as stream:
-        if not is_zip(stream.read(4)):
-            return None
+        first = stream.read(4)
+        if not is_zip(first):
+            strange = _SHARD.match(path.name) and not first.startswith(_PICKLE)
+            return "it begins as no file that torch.save writes" if strange else None
         stream.seek(max(0, size - TAIL_BYTES))
         return fault_of_zip(stream.read(TAIL_BYTES), size)
 

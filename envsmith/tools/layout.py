@@ -347,7 +347,14 @@ def _listed(listing: bytes, sha256: str) -> str:
 def _folder(path: Path, where: str) -> Folder:
     if not (path / "oci-layout").is_file():
         hint = "a bundle is a folder that holds `oci-layout`, `index.json` and `blobs/`, or a tar file of it"
-        raise InputError(Problem(code="bundle-unknown", message="this folder is no bundle", where=where, hint=hint))
+        raise InputError(
+            Problem(
+                code="bundle-unknown",
+                message="this folder is no bundle, and no evidence of a smoke run",
+                where=where,
+                hint=hint,
+            )
+        )
     sizes: dict[str, int] = {}
     others: dict[str, int] = {}
     for name, entry in walk_files(path):

@@ -126,6 +126,8 @@ def test_a_pointer_to_a_step_that_is_not_there_is_an_error(tmp_path: Path) -> No
     (folder / "latest_checkpointed_iteration.txt").write_text("20\n")
     assert said(folder) == {("latest-missing", "latest_checkpointed_iteration.txt")}
     (folder / "iter_0000020").mkdir()
+    assert said(folder) == {("latest-missing", "latest_checkpointed_iteration.txt")}
+    (folder / "iter_0000020/common.pt").write_bytes(b"\x80\x02.")
     assert said(folder) == set()
     write(folder, {"global_step_10/latest": b"global_step9"})
     assert said(folder) == {("latest-missing", "global_step_10/latest")}
