@@ -290,11 +290,11 @@ class Smoke(_Table):
     """`[[env.X.smoke]]`: one rung of the smoke ladder with its limits."""
 
     rung: str
-    timeout_s: Annotated[StrictFloat, Field(gt=0, allow_inf_nan=False)] | None = None
+    timeout_s: Annotated[StrictFloat, Field(gt=0, le=10_000_000, allow_inf_nan=False)] | None = None
     ranks: Annotated[StrictInt, Field(ge=1)] | None = None
-    command: tuple[str, ...] = ()
+    command: tuple[PathText, ...] = ()
     expect_output: tuple[str, ...] = ()
-    expect_files: tuple[str, ...] = ()
+    expect_files: tuple[PathText, ...] = ()
     expect_fields: Mapping[str, str] = Field(default_factory=dict)
     port: Annotated[StrictInt, Field(ge=1, le=65535)] | None = None
     dimension: Annotated[StrictInt, Field(ge=1)] | None = None
@@ -309,7 +309,7 @@ class Smoke(_Table):
     template: str | None = None
     config: InsidePath | None = None
     """A configuration that upstream ships, below its source."""
-    overrides: tuple[str, ...] = ()
+    overrides: tuple[PathText, ...] = ()
     """Further words for upstream's command line."""
     stages: tuple[str, ...] = ()
     """Parts of `llamafactory-step` in the place of all."""

@@ -8,8 +8,9 @@ every rank answered, and no statement of an answer is against it; what a process
 from __future__ import annotations
 
 import difflib
+import re
 import signal
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -33,22 +34,37 @@ class RungKind:
     payload: bool = True
     """Whether a file of envsmith/rungs runs in the env; the others are envsmith's own work or the user's command."""
     ranks: int = 1
+    shows: tuple[str, ...] = ()
+    """Statements that every rank must have made as `ok`: without them an answer proves nothing."""
 
 
 #: Every kind, in the order in which a ladder is climbed: each widens one dimension (facts/field-notes.md G).
 LADDER: Final[Mapping[str, RungKind]] = {
     "static": RungKind(timeout_s=1800, payload=False),
-    "device": RungKind(timeout_s=300, needs=("torch",)),
-    "collective": RungKind(timeout_s=300, needs=("torch",), ranked=True, ranks=2),
-    "encode": RungKind(timeout_s=300, needs=("transformers", "torch")),
-    "generate": RungKind(timeout_s=900, needs=("transformers", "torch")),
-    "embed": RungKind(timeout_s=300, needs=("transformers", "torch")),
-    "ray-generate": RungKind(timeout_s=900, needs=("transformers", "torch", "ray")),
-    "train-step": RungKind(timeout_s=900, needs=("transformers", "torch"), ranked=True),
-    "llamafactory-step": RungKind(timeout_s=3600, needs=("llamafactory", "torch")),
-    "verl-step": RungKind(timeout_s=3600, needs=("verl", "torch")),
-    "resume": RungKind(timeout_s=900, needs=("transformers", "torch")),
-    "merge-serve": RungKind(timeout_s=600, needs=("transformers", "torch")),
+    "device": RungKind(timeout_s=300, needs=("torch",), shows=("numerics",)),
+    "collective": RungKind(
+        timeout_s=300, needs=("torch",), ranked=True, ranks=2, shows=("all-reduce", "broadcast", "all-gather")
+    ),
+    "encode": RungKind(timeout_s=300, needs=("transformers", "torch"), shows=("supervised-answers",)),
+    "generate": RungKind(timeout_s=900, needs=("transformers", "torch"), shows=("finite-logits", "same-twice")),
+    "embed": RungKind(timeout_s=300, needs=("transformers", "torch"), shows=("service-health", "service-dimension")),
+    "ray-generate": RungKind(timeout_s=900, needs=("transformers", "torch", "ray"), shows=("ray-same-tokens",)),
+    "train-step": RungKind(
+        timeout_s=900,
+        needs=("transformers", "torch"),
+        ranked=True,
+        shows=("parameters-unchanged", "engine-not-synced", "rollout-not-new"),
+    ),
+    "llamafactory-step": RungKind(timeout_s=3600, needs=("llamafactory", "torch"), shows=("upstream-exit",)),
+    "verl-step": RungKind(timeout_s=3600, needs=("verl", "torch"), shows=("verl-config",)),
+    "resume": RungKind(
+        timeout_s=900,
+        needs=("transformers", "torch"),
+        shows=("step-differs", "optimizer-differs", "data-position-differs"),
+    ),
+    "merge-serve": RungKind(
+        timeout_s=600, needs=("transformers", "torch"), shows=("merged-parameters", "served-completion")
+    ),
     "exit-clean": RungKind(timeout_s=60, payload=False),
     "command": RungKind(timeout_s=3600, payload=False),
 }
@@ -162,9 +178,13 @@ def _rung(table: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> Rung
     same = [one for one in chosen if one["rung"] == kind]
     number = next(n for n, one in enumerate(same, 1) if one is table)
     own = {"rung", "timeout-s", "ranks", "steps", "name"}
+    taken = {one.get("name") for one in chosen}
+    label = kind if len(same) == 1 else f"{kind}-{number}"
+    while label in taken:
+        label += "-"
     return Rung(
         kind=kind,
-        label=table.get("name") or (kind if len(same) == 1 else f"{kind}-{number}"),
+        label=table.get("name") or label,
         timeout_s=float(table.get("timeout-s") or LADDER[kind].timeout_s),
         ranks=int(table.get("ranks") or LADDER[kind].ranks),
         steps=int(table.get("steps") or 2),
@@ -268,6 +288,8 @@ _SEVERITIES: Final = {
 def judge_rung(run: RungRun) -> tuple[Finding, ...]:
     """Everything that is to be said about a rung; it has passed when none of it is an error."""
     found = [*_ends(run), *_answered(run), *run.findings, *_statements(run), *_left(run)]
+    if not any(one.severity is Severity.ERROR for one in found):
+        found += _shown(run)
     unique = {(one.kind, one.message, one.actual): one for one in found}
     return tuple(unique.values())
 
@@ -277,7 +299,7 @@ def status_of(run: RungRun, findings: Collection[Finding]) -> str:
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if not errors:
         return "passed"
-    undecided = {one["what"] for _, one in run.statements if one["verdict"] == "inconclusive"}
+    undecided = {one["what"] for _, one in run.statements if one["verdict"] == "inconclusive"} | {"nothing-shown"}
     return "inconclusive" if {finding.kind for finding in errors} <= undecided else "failed"
 
 
@@ -338,6 +360,23 @@ def _answered(run: RungRun) -> Iterator[Finding]:
         )
 
 
+def _shown(run: RungRun) -> Iterator[Finding]:
+    """An answer that lacks what its rung is there to show: nothing failed, and nothing was proved."""
+    for rank, answer in sorted(run.answers.items()):
+        said = {one["what"] for one in answer["statements"] if one["verdict"] == "ok"}
+        lacking = [what for what in LADDER[run.rung.kind].shows if what not in said]
+        if lacking:
+            yield _finding(
+                run,
+                "nothing-shown",
+                Severity.ERROR,
+                f"rank {rank} answered without saying what this rung is there to show",
+                expected=", ".join(lacking),
+                actual=", ".join(sorted(said)) or "no statement at all",
+                hint="something in the env answers in the payload's place, or ends it early: look at its hooks",
+            )
+
+
 def _statements(run: RungRun) -> Iterator[Finding]:
     for rank, one in run.statements:
         severity = _SEVERITIES.get(one["verdict"])
@@ -370,6 +409,11 @@ def _left(run: RungRun) -> Iterator[Finding]:
         )
 
 
+#: How frameworks name their files in /dev/shm: multiprocessing (`psm_`, `sem.`), torch, NCCL, Ray's plasma, OpenMP,
+#: CUDA, vLLM (`psm_` too), and what stands in a folder of theirs. Read off running processes, 2026-11-30.
+_FRAMEWORKS: Final = re.compile(r"(?:psm_|sem\.|torch_|nccl-|plasma|ray|__KMP|cuda|vllm|mp-|pym-)", re.IGNORECASE)
+
+
 def judge_exit(rung: Rung, before: Sequence[RungRun], baseline: tuple[int, ...] | None) -> Iterator[Finding]:
     """Whether everything that the rungs before took was given back: exit codes, processes, device and shared memory.
 
@@ -383,20 +427,29 @@ def judge_exit(rung: Rung, before: Sequence[RungRun], baseline: tuple[int, ...] 
         for one in run.leftovers:
             yield _exit(rung, "process-left-behind", f"`{label}` left process {one.pid} (`{one.name}`) behind", label)
         for segment in run.segments:
-            yield _exit(
+            left = _exit(
                 rung,
                 "memory-not-returned",
                 f"`{label}` left {segment.size_bytes} bytes in /dev/shm/{segment.name}, which no process uses",
                 label,
                 hint="that memory is lost until the file is removed; the process that made it died or forgot it",
             )
+            # Nobody can say who made a file; those that frameworks name so are taken for ours.
+            yield left if _FRAMEWORKS.match(segment.name) else replace(left, severity=Severity.WARNING)
         yield from _unreturned(rung, run, baseline)
 
 
 def _unreturned(rung: Rung, run: RungRun, baseline: tuple[int, ...] | None) -> Iterator[Finding]:
-    if run.memory_after is None or baseline is None:
+    if baseline is None:
         return
-    for device, (was, now) in enumerate(zip(baseline, run.memory_after, strict=False)):
+    if run.memory_after is None or len(run.memory_after) != len(baseline):
+        seen = "none" if run.memory_after is None else str(len(run.memory_after))
+        message = f"after `{run.rung.label}` the driver does not answer for every device any more"
+        hint = "look at the kernel's messages: `dmesg | grep -i xid`"
+        words = {"expected": f"{len(baseline)} devices", "actual": seen, "hint": hint}
+        yield _exit(rung, "device-lost", message, run.rung.label, **words)
+        return
+    for device, (was, now) in enumerate(zip(baseline, run.memory_after, strict=True)):
         if now > was + MEMORY_TOLERANCE_BYTES:
             yield _exit(
                 rung,
@@ -413,12 +466,41 @@ def _exit(rung: Rung, kind: str, message: str, subject: str, **words: str | None
     return Finding(check=rung.kind, kind=kind, severity=Severity.ERROR, subject=subject, message=message, **words)
 
 
+#: How deep an answer may be nested, and how large its whole numbers may be: what evidence can carry.
+_DEEPEST, _LARGEST = 12, 2**63
+
+
+def _require_plain(data: object) -> None:
+    """Refuse what other readers of JSON choke on.
+
+    Raises:
+        ValueError: what it is.
+    """
+    level: list[object] = [data]
+    for _ in range(_DEEPEST):
+        level = [inner for one in level for inner in _inside(one)]
+        for one in level:
+            if isinstance(one, str):
+                one.encode()  # a lone surrogate is a UnicodeEncodeError, which is a ValueError
+            elif isinstance(one, int) and abs(one) > _LARGEST:
+                raise ValueError("a number has more than 63 bits")
+    if level:
+        raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return (*value.keys(), *value.values())
+    return value if isinstance(value, list) else ()
+
+
 def parse_answer(data: object) -> Mapping[str, Any]:
     """Hold an answer file against its form, docs/smoke.md.
 
     Raises:
         ValueError: what is wrong with it.
     """
+    _require_plain(data)
     if not isinstance(data, dict) or not isinstance(data.get("device"), str):
         raise ValueError("it is no table with a `device`")
     for key in ("figures", "identities"):

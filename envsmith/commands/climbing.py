@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import socket
 import tempfile
 import time
@@ -26,7 +25,7 @@ from envsmith.commands.raylet_check import with_ray
 from envsmith.commands.screen import Screen
 from envsmith.commands.subject import Subject
 from envsmith.commands.workcopies import work_dirs
-from envsmith.errors import EnvsmithError
+from envsmith.errors import EnvsmithError, Problem
 from envsmith.launch import LaunchEnvironment
 from envsmith.logs.firsterror import FirstError, first_effective_error
 from envsmith.logs.lines import LogFile
@@ -45,11 +44,11 @@ from envsmith.smoke import (
 from envsmith.tools.checkpointprobe import probe_checkpoint_folder
 from envsmith.tools.device import memory_in_use
 from envsmith.tools.files import filesystem, write_atomic
-from envsmith.tools.leftovers import leftovers, orphaned, shared_names
-from envsmith.tools.procfs import marked
-from envsmith.tools.ranks import Start, kill_rest, run_ranks
+from envsmith.tools.leftovers import adopt_orphans, kill_rest, leftovers, orphaned, shared_files
+from envsmith.tools.ranks import Start, run_ranks
+from envsmith.tools.runfolders import forget_runs, hold_run
 from envsmith.tools.store import open_store
-from envsmith.tools.timelimit import time_limit
+from envsmith.tools.timelimit import time_limit, undisturbed
 
 #: The payloads' source.
 PAYLOADS: Final = Path(__file__).parent.parent / "rungs"
@@ -110,6 +109,7 @@ def open_climb(subject: Subject, *, remarks: tuple[Finding, ...], environ: Mappi
         EnvsmithError: as `envsmith run` does before it starts a command.
     """
     launch, launched = _launched(subject, environ, screen)
+    adopt_orphans()
     folder = _run_folder(subject, environ)
     code = folder / "payload" / PACKAGE
     with filesystem(folder):
@@ -123,7 +123,7 @@ def open_climb(subject: Subject, *, remarks: tuple[Finding, ...], environ: Mappi
         folder=folder,
         launched=launched,
         launch=launch,
-        baseline=memory_in_use(environ),
+        baseline=memory_in_use(launched),
         environ=environ,
         screen=screen,
         remarks=remarks,
@@ -147,23 +147,21 @@ def _launched(
 
 
 def _run_folder(subject: Subject, environ: Mapping[str, str]) -> Path:
-    """A new folder beside the env, or in our store where another tool made the env or that place is read-only.
-
-    The last runs of an env are kept, of which a run that is under way is one.
-    """
+    """A new folder beside the env, or in our store where another tool made the env or that place is read-only."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
     mine = open_store(environ).home / "smoke" / hashlib.sha256(subject.env_dir.encode()).hexdigest()[:12]
     beside = [subject.directory.resolve().parent / "smoke"] if subject.receipt is not None else []
     for runs in (*beside, mine):
         try:
             runs.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix=f"{stamp}-", dir=runs))
+            if runs.is_symlink():
+                continue
+            folder = Path(tempfile.mkdtemp(prefix=f"{stamp}-", dir=runs)).resolve()
+            hold_run(folder)
         except OSError:
             continue
-        for old in sorted(path for path in runs.iterdir() if path.is_dir())[:-KEPT_RUNS]:
-            if not marked(str(old)):
-                shutil.rmtree(old, ignore_errors=True)
-        return folder.resolve()
+        forget_runs(runs, KEPT_RUNS, besides=folder)
+        return folder
     return Path(tempfile.mkdtemp(prefix="envsmith-smoke-")).resolve()
 
 
@@ -176,18 +174,19 @@ def climb_rung(way: Climb, rung: Rung, number: int, before: Sequence[Climbed]) -
         return _judged(run, folder, None)
     if rung.kind == "static":
         return _static(way, rung, folder)
-    segments = shared_names()
-    memory = memory_in_use(way.environ)
+    segments = shared_files()
+    memory = memory_in_use(way.launched)
     began = time.monotonic()
-    run = (
-        run_command(rung, folder, way, {MARK: str(way.folder)})
-        if rung.kind == "command"
-        else _payload(way, rung, folder)
-    )
+    if rung.kind == "command":
+        run = run_command(rung, folder, way, {MARK: str(way.folder)}, keep_command)
+        run = replace(run, findings=(*run.findings, *_env_changed(way, rung)))
+    else:
+        run = _payload(way, rung, folder)
     seconds = time.monotonic() - began
     left = leftovers(way.folder, patience_s=SETTLE_S)
-    after = _settled(memory, way.environ)
-    kill_rest(way.folder)
+    after = _settled(memory, way.launched)
+    with undisturbed():
+        kill_rest(way.folder)
     run = replace(
         run,
         seconds=round(seconds, 3),
@@ -218,6 +217,8 @@ def _judged(run: RungRun, folder: Path, examination: Examination | None) -> Clim
 def _last_words(log: Path) -> tuple[str, ...]:
     """The last lines of a log, each cut to what one can read."""
     try:
+        if not log.is_file() or log.is_symlink():
+            return ()
         with log.open("rb") as stream:
             stream.seek(max(log.stat().st_size - 8192, 0))
             lines = stream.read(8192).decode(errors="replace").splitlines()
@@ -231,7 +232,7 @@ def _first_error(run: RungRun, folder: Path) -> FirstError | None:
 
     That envsmith itself ended a process which ran past its limit is none.
     """
-    paths = sorted(path for path in folder.rglob("*.log") if path.is_file())
+    paths = sorted(path for path in folder.rglob("*.log") if path.is_file() and not path.is_symlink())
     with contextlib.ExitStack() as opened:
         files = [
             LogFile(name=str(path.relative_to(folder)), pieces=opened.enter_context(path.open("rb"))) for path in paths
@@ -271,19 +272,7 @@ def _static(way: Climb, rung: Rung, folder: Path) -> Climbed:
             replace(one, check=rung.kind, kind=f"{one.check}/{one.kind}") for one in examination.report.findings
         )
     except EnvsmithError as error:
-        findings = tuple(
-            Finding(
-                check=rung.kind,
-                kind=problem.code,
-                severity=Severity.ERROR,
-                subject=problem.where or way.subject.name,
-                message=problem.message,
-                expected=problem.expected,
-                actual=problem.actual,
-                hint=problem.hint,
-            )
-            for problem in error.problems
-        )
+        findings = tuple(_of_problem(rung, problem, way) for problem in error.problems)
     findings = (*findings, *_checkpoint_folder(way, rung))
     write_atomic(folder / "verify.json", json.dumps([one.to_dict() for one in findings], indent=2) + "\n")
     seconds = round(time.monotonic() - began, 3)
@@ -291,6 +280,31 @@ def _static(way: Climb, rung: Rung, folder: Path) -> Climbed:
         rung=rung, argv=("envsmith", "verify", way.subject.name), seconds=seconds, ended=(), findings=findings
     )
     return _judged(run, folder, examination)
+
+
+def _env_changed(way: Climb, rung: Rung) -> tuple[Finding, ...]:
+    """Whether the user's own program has changed the env that it ran in: by sizes, times and modes."""
+    if way.subject.receipt is None:
+        return ()
+    try:
+        found = examine(way.subject, Depth(bytes="stat", families=("files",)), environ=way.environ).report.findings
+    except EnvsmithError as error:
+        return tuple(_of_problem(rung, problem, way) for problem in error.problems)
+    wrong = [one for one in found if one.severity is Severity.ERROR]
+    return tuple(replace(one, check=rung.kind, kind=f"{one.check}/{one.kind}") for one in wrong)
+
+
+def _of_problem(rung: Rung, problem: Problem, way: Climb) -> Finding:
+    return Finding(
+        check=rung.kind,
+        kind=problem.code,
+        severity=Severity.ERROR,
+        subject=problem.where or way.subject.name,
+        message=problem.message,
+        expected=problem.expected,
+        actual=problem.actual,
+        hint=problem.hint,
+    )
 
 
 def _checkpoint_folder(way: Climb, rung: Rung) -> tuple[Finding, ...]:
@@ -305,9 +319,11 @@ def _checkpoint_folder(way: Climb, rung: Rung) -> tuple[Finding, ...]:
 
 def _exit_clean(way: Climb, rung: Rung, before: Sequence[Climbed]) -> RungRun:
     began = time.monotonic()
-    after = _settled(way.baseline, way.environ)
+    after = _settled(way.baseline, way.launched)
     runs = [one.run for one in before if one.run.ended]
     findings = list(judge_exit(rung, runs, way.baseline))
+    if not runs:
+        findings.append(_nothing_started(rung, is_alone=not before))
     if way.baseline is None:
         findings.append(
             Finding(
@@ -329,6 +345,17 @@ def _exit_clean(way: Climb, rung: Rung, before: Sequence[Climbed]) -> RungRun:
     )
 
 
+def _nothing_started(rung: Rung, *, is_alone: bool) -> Finding:
+    return Finding(
+        check=rung.kind,
+        kind="nothing-shown",
+        severity=Severity.ERROR if is_alone else Severity.NOTE,
+        subject=rung.label,
+        message="no rung before this one started a process, so there is nothing that could have been left behind",
+        hint="climb it after other rungs" if is_alone else None,
+    )
+
+
 # --- rungs with a payload ---
 
 
@@ -346,7 +373,7 @@ def _payload(way: Climb, rung: Rung, folder: Path) -> RungRun:
         )
         for rank in range(rung.processes)
     ]
-    _keep_command(folder, starts[0])
+    keep_command(folder, starts[0])
     ended = run_ranks(starts, timeout_s=rung.timeout_s)
     return _read_answers(RungRun(rung=rung, argv=argv, seconds=0.0, ended=ended), folder)
 
@@ -364,7 +391,8 @@ def _task(way: Climb, rung: Rung, folder: Path) -> dict[str, Any]:
         "seed": 0,
         "timeout_s": rung.timeout_s,
         "options": dict(rung.options),
-        "launch": dict(way.launch.set) if way.launch else {},
+        # A payload cannot compare what must not be written down.
+        "launch": {name: value for name, value in way.launch.set if not holds_secret(name)} if way.launch else {},
         "sources": {name: str(sources / name) for name in (receipt.trees if receipt else {})},
         "patches": list(receipt.smoke.get("patched", ())) if receipt else [],
     }
@@ -386,7 +414,8 @@ def _environment(way: Climb, rung: Rung, rank: int, port: int) -> dict[str, str]
         "TMPDIR": f"{way.folder}/tmp",
     }  # fmt: skip
     kept = {name for name, _ in way.launch.set} if way.launch else set()
-    env = {**way.launched, **{name: value for name, value in places.items() if name not in kept}}
+    launched = {name: value for name, value in way.launched.items() if name not in _RANK_VARIABLES}
+    env = {**launched, **{name: value for name, value in places.items() if name not in kept}}
     if LADDER[rung.kind].ranked:
         env |= {
             "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(rung.ranks),
@@ -395,13 +424,21 @@ def _environment(way: Climb, rung: Rung, rank: int, port: int) -> dict[str, str]
     return {**env, MARK: str(way.folder)}
 
 
+#: What torchrun, Slurm wrappers and operators of clusters set: a caller that is a rank itself is none for the rungs.
+_RANK_VARIABLES: Final = frozenset({
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_USE_AGENT_STORE",
+})  # fmt: skip
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _keep_command(folder: Path, start: Start) -> None:
+def keep_command(folder: Path, start: Start) -> None:
     """Write down what was started, so that a failure can be looked into; values that may be secrets are cut."""
     shown = {name: CUT if holds_secret(name) else redacted(value) for name, value in sorted(start.env.items())}
     content = {"argv": list(start.argv), "cwd": str(start.cwd), "environment": shown}

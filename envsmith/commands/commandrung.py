@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from envsmith.errors import InputError, Problem
 from envsmith.logs.expected import judge_fields, judge_output, parse_expectations, parse_patterns
 from envsmith.logs.training import read_series
 from envsmith.report import Finding, Severity
 from envsmith.smoke import Ended, Rung, RungRun
+from envsmith.tools.files import filesystem
 from envsmith.tools.ranks import Start, run_ranks
 
 if TYPE_CHECKING:
@@ -22,8 +25,13 @@ if TYPE_CHECKING:
 FOLDER_VARIABLE = "ENVSMITH_RUNG_DIR"
 
 
-def run_command(rung: Rung, folder: Path, way: Climb, mark: Mapping[str, str]) -> RungRun:
-    """Run it to its end in the caller's folder; `{rung}`, `{env}` and `{python}` in its words are filled in."""
+def run_command(
+    rung: Rung, folder: Path, way: Climb, mark: Mapping[str, str], keep: Callable[[Path, Start], None]
+) -> RungRun:
+    """Run it to its end in the caller's folder, with `{rung}`, `{env}` and `{python}` in its words filled in.
+
+    `keep` writes down what was started.
+    """
     words = tuple(_filled(word, folder, way) for word in rung.options["command"])
     env = {**way.launched, **mark, FOLDER_VARIABLE: str(folder)}
     program = shutil.which(words[0], path=env.get("PATH", ""))
@@ -32,9 +40,29 @@ def run_command(rung: Rung, folder: Path, way: Climb, mark: Mapping[str, str]) -
         return RungRun(rung=rung, argv=words, seconds=0.0, ended=(), findings=(missing,))
     log = folder / "rank0.log"
     start = Start(argv=(program, *words[1:]), env=env, cwd=Path.cwd(), log=log)
-    ended = run_ranks([start], timeout_s=rung.timeout_s)
-    found = tuple(_judge(rung, folder, way, log)) if _ended_well(ended) else ()
+    keep(folder, start)
+    log.touch()
+    with log.open("rb") as said:  # held from now on: a program may put something else under that name
+        ended = run_ranks([start], timeout_s=rung.timeout_s)
+        _put_back(log, said)
+        found = tuple(_judge(rung, folder, way, said)) if _ended_well(ended) else ()
     return RungRun(rung=rung, argv=start.argv, seconds=0.0, ended=ended, findings=found)
+
+
+def _put_back(log: Path, said: BinaryIO) -> None:
+    """Give what the program said its name again, where that was taken away or given to something else."""
+    ours = os.fstat(said.fileno())
+    with contextlib.suppress(OSError):
+        if (seen := log.lstat()) and (seen.st_dev, seen.st_ino) == (ours.st_dev, ours.st_ino):
+            return
+    with filesystem(log):
+        if log.is_dir() and not log.is_symlink():
+            shutil.rmtree(log)
+        log.parent.mkdir(mode=0o700, exist_ok=True)
+        log.unlink(missing_ok=True)
+        with log.open("wb") as again:
+            said.seek(0)
+            shutil.copyfileobj(said, again)
 
 
 def _ended_well(ended: tuple[Ended, ...]) -> bool:
@@ -48,21 +76,22 @@ def _filled(word: str, folder: Path, way: Climb) -> str:
     return word
 
 
-def _judge(rung: Rung, folder: Path, way: Climb, log: Path) -> Iterator[Finding]:
+def _judge(rung: Rung, folder: Path, way: Climb, said: BinaryIO) -> Iterator[Finding]:
     """Hold what it said and what it left against the recipe."""
     patterns = parse_patterns(rung.options.get("expect-output", ()), where=f"{rung.label}.expect-output")
     fields = parse_expectations(rung.options.get("expect-fields", {}), where=f"{rung.label}.expect-fields")
-    with log.open("rb") as stream:
-        for one in judge_output(stream, patterns):
-            if not one.ok:
-                message = f"the command's output holds nothing that `{one.pattern}` fits"
-                yield _finding(rung, "output-missing", message, expected=one.pattern)
-    with log.open("rb") as stream:
-        for field in judge_fields(read_series(stream) if fields else {}, fields):
-            if not field.ok:
-                message = f"the field `{field.field}` of its log is not as expected"
-                words = {"expected": field.expected, "actual": field.actual, "hint": field.hint}
-                yield _finding(rung, "field-differs", message, **words)
+    said.seek(0)
+    for one in judge_output(said, patterns):
+        if not one.ok:
+            message = f"the command's output holds nothing that `{one.pattern}` fits"
+            yield _finding(rung, "output-missing", message, expected=one.pattern)
+    said.seek(0)
+    for field in judge_fields(read_series(said) if fields else {}, fields):
+        if not field.ok:
+            at = f" (line {field.line})" if field.line else ""
+            message = f"the field `{field.field}` of its log is not as expected{at}"
+            words = {"expected": field.expected, "actual": field.actual, "hint": field.hint}
+            yield _finding(rung, "field-differs", message, **words)
     yield from _files(rung, folder, way)
 
 

@@ -22,7 +22,8 @@ from envsmith.commands.subject import Subject, open_subject
 from envsmith.commands.workcopies import work_copies
 from envsmith.errors import InputError, NegativeAnswer, Problem
 from envsmith.smoke import Rung, climb, left_out
-from envsmith.tools.ranks import kill_rest
+from envsmith.tools.leftovers import kill_rest
+from envsmith.tools.timelimit import undisturbed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,8 +140,9 @@ def _climb_all(way: Climb, rungs: tuple[Rung, ...], screen: Screen) -> tuple[Cli
             if one.status != "passed":
                 break
     finally:
-        kill_rest(way.folder)
-        screen.done()
+        with undisturbed():
+            kill_rest(way.folder)
+            screen.done()
     return tuple(climbed)
 
 

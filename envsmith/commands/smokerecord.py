@@ -12,6 +12,7 @@ from envsmith.commands.climbing import Climb, Climbed
 from envsmith.redaction import redacted, without_secrets
 from envsmith.report import Finding, Report, Severity, ordered
 from envsmith.report_text import text
+from envsmith.scrubbing import Scrubber, known_secrets
 from envsmith.smoke import Rung
 
 
@@ -22,7 +23,8 @@ def record_of(
     rows = [_row(one) for one in climbed]
     rows += [_unclimbed(rung) for rung in rungs[len(climbed) :]]
     findings = [without_secrets(one) for one in (*way.remarks, *(f for one in climbed for f in one.findings))]
-    return {
+    scrubber = Scrubber(known_secrets({**way.environ, **way.launched}))
+    whole = {
         "env": way.subject.name,
         "directory": way.subject.env_dir,
         "folder": str(way.folder),
@@ -32,6 +34,8 @@ def record_of(
         "rungs": rows,
         "findings": [finding.to_dict() for finding in ordered(findings)],
     }
+    record: dict[str, Any] = scrubber.value(whole)
+    return record
 
 
 def result_of(climbed: Sequence[Climbed]) -> str:

@@ -126,12 +126,18 @@ def _change(table: dict[str, Any], key: str, value: str, text: str) -> list[Prob
         close = difflib.get_close_matches(key, known, n=1)
         return [_problem(text, f"a rung has no key `{key}`" + (f", did you mean `{close[0]}`?" if close else ""))]
     meant = _value(value)
-    if key == "timeout-s" and isinstance(meant, int):
+    if key == "timeout-s" and isinstance(meant, int) and not isinstance(meant, bool):
         meant = float(meant)
     try:
         parsed = smoke_table({**table, key: meant})
     except ValueError as error:
         return [_problem(text, f"`{key}`: {error}")]
+    if table["rung"] == "command" and not parsed.get("command"):
+        return [_problem(text, "the rung `command` has no `command` then")]
+    try:
+        json.dumps(parsed, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return [_problem(text, "it holds half of a character")]
     table.clear()
     table.update(parsed)
     return []
@@ -139,7 +145,7 @@ def _change(table: dict[str, Any], key: str, value: str, text: str) -> list[Prob
 
 def _value(text: str) -> Any:
     """A value as TOML or JSON writes it, else the words themselves."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         return json.loads(text)
     with contextlib.suppress(TomlError):
         return read_toml(f"value = {text}")["value"]

@@ -174,10 +174,18 @@ def _by_program(environ: Mapping[str, str]) -> tuple[Device, ...]:
 
 
 def memory_in_use(environ: Mapping[str, str]) -> tuple[int, ...] | None:
-    """Bytes in use on each NVIDIA device as the driver says, whoever uses them; None where nobody can be asked."""
+    """Bytes in use on each NVIDIA device as the driver says, whoever uses them; None where nobody can be asked.
+
+    Where CUDA_VISIBLE_DEVICES numbers them, on those alone: what others do on the rest is their own.
+    """
     if not has_nvidia_device():
         return None
-    return _memory_by_library() or _memory_by_program(environ)
+    found = _memory_by_library() or _memory_by_program(environ)
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if found is None or not all(re.fullmatch(r"[0-9]{1,4}", one.strip()) for one in visible):
+        return found
+    chosen = [int(one) for one in visible]
+    return tuple(found[n] for n in chosen) if all(n < len(found) for n in chosen) else found
 
 
 def _memory_by_library() -> tuple[int, ...] | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,6 +137,17 @@ def run(
     return completed
 
 
+#: Option of prctl(2): a child gets this signal when its parent dies, however that was killed (read 2026-11-30).
+_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    """Run between fork and exec: nothing but one system call."""
+    if _libc is not None:
+        _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 class Begun:
     """A program on its way in a session of its own, with what it says in a file."""
 
@@ -155,6 +168,7 @@ class Begun:
                     stdout=said,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    preexec_fn=_die_with_parent,
                 )
             except OSError as error:
                 problem = Problem(

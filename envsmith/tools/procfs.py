@@ -113,6 +113,38 @@ def kill_marked(mark: str, *, timeout_s: float = 5.0, proc: Path = PROC) -> tupl
     return tuple(dict.fromkeys(killed))
 
 
+def descendants(pid: int, *, proc: Path = PROC) -> tuple[int, ...]:
+    """Living processes below a process, zombies left out."""
+    children: dict[int, list[int]] = {}
+    for one, parent in _parents(proc):
+        children.setdefault(parent, []).append(one)
+    found: list[int] = []
+    waiting = list(children.get(pid, ()))
+    while waiting:
+        one = waiting.pop()
+        waiting += children.get(one, ())
+        if not _is_zombie(proc / str(one)):
+            found.append(one)
+    return tuple(found)
+
+
+def carriers(mark: str, *, proc: Path = PROC) -> tuple[int, ...]:
+    """Living processes with `mark` in their environment; not ours."""
+    found = []
+    for pid in _pids(proc):
+        with contextlib.suppress(OSError):
+            environ = _bytes(proc / str(pid) / "environ", ENVIRON_BYTES)
+            if mark.encode() in environ and pid != os.getpid() and not _is_zombie(proc / str(pid)):
+                found.append(pid)
+    return tuple(found)
+
+
+def _is_zombie(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return b") Z " in _bytes(folder / "stat", 4096)
+    return True
+
+
 def marked(mark: str, *, proc: Path = PROC) -> tuple[int, ...]:
     """Pids of living processes that have `mark` in their environment, command line or working directory; not ours."""
     return tuple(pid for pid in _marked(mark.encode(), proc) if pid != os.getpid())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,6 @@ from typing import Final
 
 from envsmith.smoke import Ended
 from envsmith.tools.process import Begun
-from envsmith.tools.procfs import kill_marked
 
 #: How long the other ranks have to fail by themselves, with words of their own, once one has failed.
 GRACE_S: Final = 15.0
@@ -86,10 +84,3 @@ def _end(ranks: list[_Rank], began: float, *, late: bool) -> None:
         one.begun.kill()
         seconds = round(time.monotonic() - began, 3)
         one.ended = Ended(rank=one.rank, returncode=None, seconds=seconds, timed_out=late, stopped=not late)
-
-
-def kill_rest(mark: Path) -> tuple[int, ...]:
-    """Kill every process of ours that carries the mark of a run, in whichever session."""
-    with contextlib.suppress(OSError):
-        return kill_marked(str(mark))
-    return ()

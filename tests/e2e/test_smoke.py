@@ -105,7 +105,7 @@ def test_a_process_that_left_its_session_is_named_and_killed(built: Project) -> 
 
 
 def test_shared_memory_that_nobody_holds_any_more_is_named(built: Project) -> None:
-    name = f"envsmith-test-{os.getpid()}-{time.monotonic_ns()}"
+    name = f"psm_{os.getpid()}_{time.monotonic_ns()}"
     with_rungs(built, command(f"open('/dev/shm/{name}', 'wb').write(bytes(4096))"))
     try:
         said = smoke(built)
@@ -224,3 +224,97 @@ def test_the_folder_of_checkpoints_is_tried_first(
     assert [one["kind"].split("/")[0] for one in errors] == ["checkpoint"] * len(errors)
     assert bool(errors) == bool(code)
     assert not list(tmp_path.glob("**/.envsmith-probe-*"))
+
+
+def test_an_exit_alone_shows_nothing(built: Project) -> None:
+    said = smoke(built, "--only", "exit-clean")
+    assert said.code == 1 and rows(said) == {"exit-clean": "inconclusive"}
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "os.remove(log); os.mkfifo(log)",
+        "os.remove(log); os.mkdir(log)",
+        "os.remove(log); os.symlink('/etc/hostname', log)",
+        "import shutil; shutil.rmtree(os.path.dirname(log))",
+        "os.remove(log); open(log, 'w').write('gold')",
+    ],
+)
+def test_a_command_cannot_put_another_log_in_the_place_of_its_own(built: Project, deed: str) -> None:
+    code = f"import os; print('lead', flush=True); log = os.environ['ENVSMITH_RUNG_DIR'] + '/rank0.log'; {deed}"
+    with_rungs(built, command(code, **{"expect-output": ["gold"]}))
+    said = smoke(built)
+    assert said.code == 1 and said.kinds == {"command/output-missing"}, said.err
+    assert (Path(said.json["data"]["folder"]) / "01-command" / "rank0.log").read_text() == "lead\n"
+
+
+def test_a_child_that_drops_every_mark_is_found_too(built: Project) -> None:
+    code = (
+        "import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'],"
+        " start_new_session=True, env={}, cwd='/'); print('done')"
+    )
+    with_rungs(built, command(code))
+    said = smoke(built)
+    assert said.code == 1 and said.kinds == {"command/process-left-behind"}
+
+
+def test_who_looks_on_is_left_alone(built: Project, tmp_path: Path) -> None:
+    with_rungs(built, command("import time; print('up', flush=True); time.sleep(3)"))
+    words = [sys.executable, "-m", "envsmith", "smoke", "demo/app", "--root", str(built.envs), "--json"]
+    child = subprocess.Popen(words, cwd=built.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    deadline, logs = time.monotonic() + 60, []
+    while not logs:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        logs = list((built.envs / "demo-app" / "smoke").glob("*/01-command/rank0.log"))
+    looker = subprocess.Popen(["tail", "-f", logs[0]], cwd=logs[0].parent, stdout=subprocess.DEVNULL)
+    try:
+        out, _ = child.communicate(timeout=60)
+        assert json.loads(out)["exit_code"] == 0
+        assert looker.poll() is None
+    finally:
+        looker.kill()
+        looker.wait()
+
+
+def test_a_command_that_changes_the_env_does_not_pass(built: Project) -> None:
+    with_rungs(built, command("import alpha; open(alpha.__file__, 'a').write('x = 1')"))
+    said = smoke(built)
+    assert said.code == 1 and "command/files/file-changed" in said.kinds, said.out
+
+
+def test_an_unreadable_recipe_is_not_passed_over(built: Project) -> None:
+    with_rungs(built, {"rung": "comand", "command": ["true"]})
+    said = smoke(built)
+    assert said.code == 2 and said.codes == ["recipe-contradiction"]
+
+
+def test_static_keeps_its_limit(built: Project) -> None:
+    said = smoke(built, "--only", "static", "--set", "static.timeout-s=0.01")
+    assert said.code == 1 and said.kinds == {"static/work-timeout"}
+
+
+def test_a_changed_launch_table_is_said(built: Project) -> None:
+    built.edit('DEMO_MODE = "on"', 'DEMO_MODE = "off"')
+    with_rungs(built, {"rung": "static"})
+    said = smoke(built)
+    assert said.code == 0 and "recipe/recipe-changed" in said.kinds
+
+
+def test_runs_under_way_and_what_is_no_run_stay(built: Project, tmp_path: Path) -> None:
+    wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.1)"
+    with_rungs(built, command("pass"), command(wait, name="slow"))
+    words = [sys.executable, "-m", "envsmith", "smoke", "demo/app", "--root", str(built.envs), "--only", "slow"]
+    child = subprocess.Popen(words, cwd=built.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    runs = built.envs / "demo-app" / "smoke"
+    deadline = time.monotonic() + 60
+    while not list(runs.glob("*/01-slow/rank0.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (runs / "notes").mkdir()
+    for _ in range(6):
+        assert smoke(built, "--only", "command").code == 0
+    (tmp_path / "go").touch()
+    assert child.wait(timeout=60) == 0
+    assert (runs / "notes").is_dir()

@@ -39,7 +39,8 @@ def ended(returncode: int | None = 0, rank: int = 0, **changed: Any) -> Ended:
 
 
 def answer(*statements: dict[str, Any]) -> Any:
-    whole = {"device": "cpu", "figures": {}, "identities": {}, "statements": list(statements)}
+    shown = [said("ok", what) for what in LADDER["device"].shows]
+    whole = {"device": "cpu", "figures": {}, "identities": {}, "statements": [*shown, *statements]}
     return parse_answer(whole)
 
 
@@ -49,7 +50,8 @@ def said(verdict: str, what: str = "loss-finite") -> dict[str, Any]:
 
 def ran(**changed: Any) -> RungRun:
     values: dict[str, Any] = {"rung": rung(), "argv": ("python",), "seconds": 1.0, "ended": (ended(),)}
-    return RungRun(**{**values, "answers": {0: answer()}, **changed})
+    values |= {"answers": {0: answer()}, "memory_before": (5,), "memory_after": (5,)}
+    return RungRun(**{**values, **changed})
 
 
 def kinds(run: RungRun, severity: Severity = Severity.ERROR) -> set[str]:
@@ -163,6 +165,23 @@ def test_a_process_left_behind_is_a_warning_for_its_rung_and_an_error_at_the_exi
     assert {f.kind for f in judge_exit(rung("exit-clean"), [run], None)} == {"process-left-behind"}
 
 
+def test_a_forged_answer_without_what_the_rung_shows_is_inconclusive() -> None:
+    forged = {"device": "cuda:0 NVIDIA H200", "figures": {}, "identities": {}, "statements": []}
+    run = ran(answers={0: parse_answer(forged)})
+    assert kinds(run) == {"nothing-shown"} and status(run) == "inconclusive"
+
+
+@pytest.mark.parametrize("after", [None, (5,), (5, 5, 5)])
+def test_a_device_that_does_not_answer_any_more_is_an_error(after: tuple[int, ...] | None) -> None:
+    found = judge_exit(rung("exit-clean"), [ran(memory_before=(5, 5), memory_after=after)], (5, 5))
+    assert {f.kind for f in found} == {"device-lost"}
+
+
+def test_files_in_shared_memory_that_no_framework_names_so_are_a_warning() -> None:
+    run = ran(segments=(Segment(name="my-cache", size_bytes=1),))
+    assert {f.severity for f in judge_exit(rung("exit-clean"), [run], (5,))} == {Severity.WARNING}
+
+
 @pytest.mark.parametrize(
     ("changed", "kind"),
     [
@@ -209,6 +228,9 @@ def test_what_a_command_leaves_is_an_error_of_its_own() -> None:
         {"device": "cpu", "figures": {}, "identities": {}, "statements": [{"what": "x", "verdict": "ok"}]},
         {"device": "cpu", "figures": {}, "identities": {}, "statements": [said("fine")]},
         {"device": "cpu", "figures": {}, "identities": {}, "statements": [{**said("ok"), "actual": 3}]},
+        {"device": "cpu", "figures": {"a": eval("[" * 60 + "]" * 60)}, "identities": {}, "statements": []},
+        {"device": "cpu\ud800", "figures": {}, "identities": {}, "statements": []},
+        {"device": "cpu", "figures": {"a": 10**400}, "identities": {}, "statements": []},
     ],
 )
 def test_an_answer_of_another_form_is_refused(data: object) -> None:
