@@ -230,7 +230,7 @@ import json, os, sys, threading, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 fault, port = sys.argv[1], int(sys.argv[2])
-ending = threading.Timer(30, os._exit, [0])  # it outlives no test
+ending = threading.Timer(60, os._exit, [0])  # what no test can end does not stay
 ending.daemon = True
 ending.start()
 if fault == "dead":
@@ -249,6 +249,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         if fault == "silent":
             time.sleep(60)
+        if fault == "vanishes" and self.path == "/v1/models":
+            os._exit(0)
         self.answer({"data": [{"id": "stranger"}]}, 503 if fault == "ill" else 200)
 
     def do_POST(self):
@@ -281,7 +283,7 @@ if fault != "leaves":
     server.serve_forever()
 while server.socket.fileno() >= 0:
     server.handle_request()
-time.sleep(30)
+time.sleep(60)
 """
 
 
@@ -298,6 +300,7 @@ time.sleep(30)
         ("same", "different-texts"),
         ("other", "service-model"),
         ("dies", "service-died"),
+        ("vanishes", "service-died"),
         ("leaves", "service-no-answer"),
     ],
 )
