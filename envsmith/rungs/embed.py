@@ -6,6 +6,7 @@ equal for equal texts and different for different ones, from the model that was 
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import sys
@@ -56,6 +57,8 @@ def plan(task: Task, answer: Answer, port: int) -> tuple[list[str], int | None]:
 def ask(service: Service, task: Task, answer: Answer, dimension: int | None) -> None:
     """Ask for three texts at once and for one alone, and judge the vectors."""
     name = task.options.get("model-name") or first_model(service)
+    if name is None:
+        return
     path = task.options.get("endpoint", "/v1/embeddings")
     together = service.post(path, {"model": name, "input": list(TEXTS)})
     alone = service.post(path, {"model": name, "input": TEXTS[0]})
@@ -74,11 +77,15 @@ def ask(service: Service, task: Task, answer: Answer, dimension: int | None) -> 
     judge(vectors, dimension, answer)
 
 
-def first_model(service: Service) -> str:
-    """The name of the first model that the service offers."""
-    _, content = service.get("/v1/models")
+def first_model(service: Service) -> str | None:
+    """The name of the first model that the service offers; None where it is said that no answer came."""
+    path = "/v1/models"
     try:
+        _, content = service.get(path)
         return str(content["data"][0]["id"])
+    except (OSError, http.client.HTTPException) as error:
+        service.say_broken(f"GET {path}", error)
+        return None
     except (KeyError, IndexError, TypeError):
         return "tiny"
 

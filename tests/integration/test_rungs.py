@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rungs import Desk, Outcome, environment
+from tests.support.rungs import Desk, Outcome, environment, free_port
 from tests.support.torchenv import locked, make_torch_env, session_folder
 
 pytestmark = pytest.mark.network
@@ -226,14 +226,19 @@ def test_a_real_service_embeds_with_the_configured_dimension(desk: Desk) -> None
 
 #: A stranger's service of the standard library alone, and what is wrong with it.
 STRANGER = """
-import json, sys, time
+import json, os, sys, threading, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 fault, port = sys.argv[1], int(sys.argv[2])
+ending = threading.Timer(60, os._exit, [0])  # what no test can end does not stay
+ending.daemon = True
+ending.start()
 if fault == "dead":
     sys.exit("planted: no room for the model")
 
 class Handler(BaseHTTPRequestHandler):
+    posts = 0
+
     def answer(self, content, status=200):
         data = json.dumps(content).encode()
         self.send_response(status)
@@ -244,9 +249,18 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         if fault == "silent":
             time.sleep(60)
+        if fault == "vanishes" and self.path == "/v1/models":
+            os._exit(0)
         self.answer({"data": [{"id": "stranger"}]}, 503 if fault == "ill" else 200)
 
     def do_POST(self):
+        Handler.posts += 1
+        if fault == "dies":
+            os._exit(5)
+        if fault == "slow":
+            time.sleep(0.7)
+        if fault == "leaves" and Handler.posts == 2:
+            self.server.socket.close()
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]
         if fault == "refusing":
@@ -264,7 +278,12 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+server = HTTPServer(("127.0.0.1", port), Handler)
+if fault != "leaves":
+    server.serve_forever()
+while server.socket.fileno() >= 0:
+    server.handle_request()
+time.sleep(60)
 """
 
 
@@ -280,6 +299,9 @@ HTTPServer(("127.0.0.1", port), Handler).serve_forever()
         ("nan", "finite-vectors"),
         ("same", "different-texts"),
         ("other", "service-model"),
+        ("dies", "service-died"),
+        ("vanishes", "service-died"),
+        ("leaves", "service-no-answer"),
     ],
 )
 def test_what_is_wrong_with_a_service_is_named(desk: Desk, fault: str, what: str | None) -> None:
@@ -293,6 +315,98 @@ def test_what_is_wrong_with_a_service_is_named(desk: Desk, fault: str, what: str
     assert done.said("failed") == ({what} if what else set()), done.rows()
     if fault == "dead":
         assert "no room for the model" in done.rows("service-died")[0]["actual"]
+    if fault == "dies":
+        assert "exit code 5" in done.rows("service-died")[0]["message"]
+    if fault == "none":
+        assert "stranger.py" in done.rows("service-owner")[0]["message"]
+
+
+#: A program that is no part of the service takes the port, after the port was found free or after all was asked.
+TAKER = """
+import socket, subprocess
+from envsmith_rungs import answering, embed
+
+def take():
+    taker = subprocess.Popen([sys.executable, {service!r}, "none", {port!r}])
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", {port}), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+
+def early(*given, sound=embed.chosen_port):
+    port = sound(*given)
+    take()
+    return port
+
+def late(*given, sound=embed.judge):
+    sound(*given)
+    take()
+
+if __name__ == "__main__":
+    embed.{name} = {what}
+    answering.main(embed.run)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "command"),
+    [
+        ("chosen_port", "early", "sleep 60"),
+        ("chosen_port", "early", "sh -c 'sleep 8; echo Address already in use; exit 1'"),
+        ("judge", "late", "{python} {service} leaves {port}"),
+    ],
+    ids=["another service never listens", "another service fails later", "after the last request"],
+)
+def test_a_stranger_that_takes_the_port_is_not_the_service(desk: Desk, name: str, what: str, command: str) -> None:
+    service, port = desk.folder / "stranger.py", free_port()
+    service.write_text(STRANGER)
+    module = plant(desk, TAKER.format(service=str(service), port=str(port), name=name, what=what))
+    options = {"command": command.replace("{service}", str(service)), "port": port, "health-timeout-s": 8}
+    done = desk.run("embed", options=options, module=module)
+    assert done.said("failed") == {"service-stranger"}, done.rows()
+    (row,) = done.rows("service-stranger")
+    assert row["actual"].startswith("process ")
+    assert "stranger.py" in row["actual"]
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("{python} {service} slow {port} & sleep 1; exit 1", 1), ("{python} {service} none {port} & exit 0", 0)],
+    ids=["while it is asked", "at once"],
+)
+def test_a_shell_that_ends_before_its_server_has_died(desk: Desk, command: str, code: int) -> None:
+    service = desk.folder / "stranger.py"
+    service.write_text(STRANGER)
+    done = desk.run("embed", options={"command": ["sh", "-c", command.replace("{service}", str(service))]})
+    assert done.said("failed") == {"service-died"}, done.rows()
+    (row,) = done.rows("service-died")
+    assert f"exit code {code}, while process " in row["message"]
+    assert "nobody waits" in row["message"]
+    assert done.figures["service_exit_code"] == code
+
+
+def test_a_server_below_a_shell_is_the_services_own_even_when_its_parent_has_ended(desk: Desk) -> None:
+    service = desk.folder / "stranger.py"
+    service.write_text(STRANGER)
+    command = f"({{python}} {service} none {{port}} &) ; exec sleep 60"
+    done = desk.run("embed", options={"command": ["sh", "-c", command], "dimension": 8})
+    assert_passed(done)
+    assert "service-owner" in done.said("ok")
+
+
+def test_a_machine_whose_proc_does_not_tell_who_listens_says_so_and_goes_on(desk: Desk) -> None:
+    fault = f"""
+    from envsmith_rungs import answering, embed, listening
+
+    if __name__ == "__main__":
+        listening._PROC = Path({str(desk.folder / "no-proc")!r})
+        answering.main(embed.run)
+    """
+    done = desk.run("embed", module=plant(desk, fault))
+    assert_passed(done)
+    assert "service-owner-unknown" in done.said("note")
 
 
 # encode
