@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import textwrap
 from pathlib import Path
@@ -198,6 +199,37 @@ def test_three_ranks_hear_what_all_of_them_make(desk: Desk) -> None:
     assert done.figures["backend_name"] == "gloo"
     assert done.figures["all_reduce_64_mib_bus_gb_per_s"] > 0
     assert len(done.rows("env-propagated")) == 3
+
+
+def test_an_all_reduce_that_knows_float32_sums_alone_is_seen(desk: Desk) -> None:
+    fault = """
+    import torch
+    from torch import distributed
+    from envsmith_rungs import answering, collective
+
+    reduce = distributed.all_reduce
+
+    def only_sums(tensor, op=distributed.ReduceOp.SUM, **more):
+        if tensor.dtype == torch.float32 and op == distributed.ReduceOp.SUM:
+            return reduce(tensor, op=op, **more)
+
+    if __name__ == "__main__":
+        distributed.all_reduce = only_sums
+        answering.main(collective.run)
+    """
+    done = desk.run("collective", ranks=2, module=plant(desk, fault))
+    assert done.said("failed") == {"all-reduce-types"}, done.logs
+    assert all("int64 sum" in row["subject"] for row in done.rows("all-reduce-types"))
+
+
+def test_a_tiny_model_that_was_changed_between_rungs_is_refused(desk: Desk, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shutil.copytree(desk.shared, shared)
+    weights = shared / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\x41")
+    done = Desk(desk.python, desk.folder, shared).run("generate")
+    assert done.codes == [1]
+    assert "model-changed" in done.logs[0] and "model.safetensors" in done.logs[0]
 
 
 def test_a_rank_with_another_variable_is_named_without_its_secret(desk: Desk) -> None:
