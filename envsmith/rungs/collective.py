@@ -16,12 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from .answering import Answer, Task, main, pick_device, sha256_of
+from .reductions import all_reduce_types
 from .surroundings import check_launch, launch_here, mapped_libraries
 
 BANDWIDTH_BYTES = 64 << 20
 REPEATS = 3
 #: The stages in their order; every rank leaves word in the rung's folder before it enters one.
-STAGES = ("connect", "all-reduce", "broadcast", "all-gather", "compare", "bandwidth", "barrier", "end")
+STAGES = (
+    "connect",
+    "all-reduce",
+    "all-reduce-types",
+    "broadcast",
+    "all-gather",
+    "compare",
+    "bandwidth",
+    "barrier",
+    "end",
+)
 
 
 def run(task: Task, answer: Answer) -> None:
@@ -314,6 +325,7 @@ def end(task: Task, answer: Answer, device: str, backend: str) -> None:
 DEEDS: dict[str, Callable[[Task, Answer, str, str], None]] = {
     "connect": connect,
     "all-reduce": all_reduce,
+    "all-reduce-types": all_reduce_types,
     "broadcast": broadcast,
     "all-gather": all_gather,
     "compare": compare,

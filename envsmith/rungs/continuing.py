@@ -57,6 +57,31 @@ class TransformersEngine:
             logits = self.model(**batch).logits
         return bool(torch.isfinite(logits[batch["attention_mask"].bool()]).all())
 
+    @property
+    def dtype(self) -> str:
+        """The type of the weights."""
+        return str(self.model.dtype).removeprefix("torch.")
+
+    def tokens(self, text: str) -> list[int]:
+        """A text as tokens."""
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def next_scores(self, row: Sequence[int]) -> dict[int, float]:
+        """The logit of every token that may come next."""
+        return dict(enumerate(self._logits(row)[-1].tolist()))
+
+    def future_change(self, row: Sequence[int], other: Sequence[int]) -> float | None:
+        """How far the logits of all tokens but the last are apart in two rows, as a share of their spread."""
+        one, two = self._logits(row)[:-1], self._logits(other)[:-1]
+        spread = float((one - one.mean()).norm())
+        return float((one - two).norm()) / spread if spread else 0.0
+
+    def _logits(self, row: Sequence[int]) -> Any:
+        import torch
+
+        with torch.no_grad():
+            return self.model(input_ids=torch.tensor([list(row)], device=self.device)).logits[0].float()
+
     def close(self) -> None:
         """Give the memory back."""
         import torch
@@ -119,6 +144,22 @@ class VllmEngine:
         rows = self.llm.generate(list(texts), how, use_tqdm=False)
         numbers = [one.logprob for row in rows for step in row.outputs[0].logprobs for one in step.values()]
         return bool(numbers) and all(number - number == 0 for number in numbers)
+
+    def tokens(self, text: str) -> list[int]:
+        """A text as tokens."""
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def next_scores(self, row: Sequence[int]) -> dict[int, float]:
+        """Log-probabilities of the likeliest tokens that may come next."""
+        import vllm
+
+        how = vllm.SamplingParams(temperature=0.0, max_tokens=1, logprobs=5)
+        (found,) = self.llm.generate([{"prompt_token_ids": list(row)}], how, use_tqdm=False)
+        return {token: one.logprob for token, one in found.outputs[0].logprobs[0].items()}
+
+    def future_change(self, _row: Sequence[int], _other: Sequence[int]) -> float | None:
+        """None: vLLM computes the past once and keeps it."""
+        return None
 
     def close(self) -> None:
         """End the core; left to the interpreter's end it may outlive its GPU context."""

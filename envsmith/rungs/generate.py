@@ -1,7 +1,8 @@
 """The rung `generate`: a real generation by vLLM where the env has it and a GPU serves it, else by transformers.
 
-It shows that the model is loaded from files, that its numbers are finite, that its greedy answers can be repeated, also
-by a second copy loaded anew, and that answers end by themselves. It says nothing about the model's worth.
+It shows that the model is loaded from files, that its numbers are finite, that they follow every token before and none
+behind, that its greedy answers can be repeated, also by a second copy loaded anew, and that answers end by themselves.
+It says nothing about the model's worth.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from .answering import Answer, Task, identities_of, main, pick_device
 from .continuing import Engine, TransformersEngine, VllmEngine, model_folder
+from .reading import check_reading
 from .tiny import prompts
 
 GREEDY_COUNT = 4
@@ -35,6 +37,7 @@ def run(task: Task, answer: Answer) -> None:
     answer.check("finite-logits", finite, "all logits are finite numbers", otherwise="logits are not finite",
                  hint="look for NaN or inf in the weights and for a format that is too narrow")  # fmt: skip
     if finite:
+        check_reading(engine, first[0], answer)
         tokens = greedy_twice(engine, first, answer)
         draw(engine, texts, answer)
         check_round_trip(engine.tokenizer, [*texts, *decoded(engine.tokenizer, tokens)], answer)

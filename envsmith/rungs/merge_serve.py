@@ -15,6 +15,7 @@ from typing import Any
 
 from .answering import Answer, Task, identities_of, main, pick_device
 from .continuing import TransformersEngine, model_folder
+from .reading import check_reading
 from .service import Service, chosen_port, own_command
 from .surroundings import free_port, start_module, tail, wait_all
 from .tiny import prompts
@@ -178,6 +179,7 @@ def serve(task: Task, answer: Answer, folder: Path, merged: Path, device: str) -
     engine = TransformersEngine(folder, device, task.seed)
     texts = prompts(engine.tokenizer, PROMPTS)
     wanted = [engine.greedy([text], TOKENS)[0] for text in texts]
+    check_reading(engine, texts[0], answer)
     engine.close()
     port = chosen_port(task, answer)
     if port is None:

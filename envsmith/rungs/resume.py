@@ -100,6 +100,7 @@ def part_a(task: Task, training: Training, steps: int, result: dict[str, Any]) -
 
 def part_b(task: Task, training: Training, steps: int, result: dict[str, Any]) -> None:
     """Stop half-way."""
+    result["start"] = training.snapshot()
     training.run(steps)
     result["saved"] = training.snapshot()
     started = time.monotonic()
@@ -180,8 +181,24 @@ def judge(task: Task, answer: Answer, codes: Mapping[str, int]) -> None:
         return
     whole, saved, resumed = (_read(task, part) for part in "abc")
     answer.say("checkpoint-incomplete", "ok", "every file of the checkpoint has the size and sha256 that were written")
+    say_trained(answer, *(part["digests"][checkpoint.MODEL] for part in (saved["start"], saved["saved"], whole["end"])))
     say_claims(answer, [(claim, compare(task, answer, claim, whole, saved, resumed)) for claim in CLAIMS])
     keep_figures(answer, whole, saved, resumed)
+
+
+def say_trained(answer: Answer, start: Any, saved: Any, end: Any) -> None:
+    """Runs that train nothing are the same whatever a checkpoint holds: parameters must move in both halves."""
+    halves = (("between start and checkpoint", start, saved), ("between checkpoint and end", saved, end))
+    moved = {when: sum(one[name] != other[name] for name in one) for when, one, other in halves}
+    still = [when for when, count in moved.items() if not count]
+    answer.figures["parameters_moved"] = list(moved.values())
+    answer.check(
+        "nothing-trained", not still, "parameters moved before the checkpoint and after it",
+        otherwise=f"no parameter moved {' and '.join(still)}: equal runs prove nothing of the checkpoint",
+        expected="parameters that differ at the start, in the checkpoint and at the end",
+        actual=", ".join(f"{count} of {len(start)} moved {when}" for when, count in moved.items()),
+        hint="look at the optimizer: run the rung `train-step`",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

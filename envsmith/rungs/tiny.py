@@ -6,10 +6,13 @@ transformers, vLLM, VERL and LLaMA-Factory all know. Its tokenizer is byte-level
 
 from __future__ import annotations
 
-import shutil
+import fcntl
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from .answering import identities_of
 
 #: The turns of a conversation in ChatML, with the generation prompt where it is asked for.
 CHAT_TEMPLATE = (
@@ -20,6 +23,8 @@ CHAT_TEMPLATE = (
 )
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 VOCABULARY = 512
+#: Beside the model's folder: sha256 of each of its files as they were made.
+MANIFEST = "model.sha256.json"
 _TEXT = (
     "one and one is two", "two and three is five", "four and four is eight", "seven minus two is five",
     "nine minus three is six", "the answer is a number", "count from one to nine", "what is three and six",
@@ -27,21 +32,49 @@ _TEXT = (
 )  # fmt: skip
 
 
+class ModelChangedError(Exception):
+    """The tiny model that a rung finds is not the one that the first rung of the run made."""
+
+
 def tiny_model(shared: Path, seed: int = 0) -> Path:
-    """The folder of the model, made once for all rungs and ranks of a run; equal seeds give equal weights."""
+    """The folder of the model, made once for all rungs and ranks of a run; equal seeds give equal weights.
+
+    Raises:
+        ModelChangedError: the folder is not what was made.
+    """
     folder = shared / "model"
-    if (folder / "config.json").is_file():
-        return folder
     shared.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".model-", dir=shared))
+    with (shared / ".model.lock").open("w") as gate:
+        fcntl.flock(gate, fcntl.LOCK_EX)  # ranks that start together: one makes it, the others find it
+        if not folder.exists():
+            _make(folder, shared / MANIFEST, seed)
+    _check(folder, shared / MANIFEST)
+    return folder
+
+
+def _make(folder: Path, manifest: Path, seed: int) -> None:
+    """Save tokenizer and model under another name, write down their sha256, and rename."""
+    staging = Path(tempfile.mkdtemp(prefix=".model-", dir=folder.parent))
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(staging)
     make_model(len(tokenizer), seed).save_pretrained(staging)
-    try:
-        staging.rename(folder)
-    except OSError:  # another rank was faster; what it made is the same
-        shutil.rmtree(staging, ignore_errors=True)
-    return folder
+    written = manifest.with_suffix(".part")
+    written.write_text(json.dumps(identities_of(staging), indent=1) + "\n", encoding="utf-8")
+    written.replace(manifest)
+    staging.rename(folder)
+
+
+def _check(folder: Path, manifest: Path) -> None:
+    """Compare every file with what was made, so that no rung proves something about another model."""
+    made = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
+    found = identities_of(folder)
+    changed = sorted(name for name in {**made, **found} if made.get(name) != found.get(name))
+    if changed:
+        raise ModelChangedError(
+            f"model-changed: the tiny model in `{folder}` is not the one that this run made: {', '.join(changed)}"
+            if made
+            else f"model-changed: `{manifest}` is missing, so nothing says what the model in `{folder}` was"
+        )
 
 
 def make_tokenizer() -> Any:

@@ -16,8 +16,14 @@ TOLERANCE_NATS = {"float32": 1e-4, "bfloat16": 2e-2}
 CLAIMS = (
     ("gradient-zero", "every step with unequal rewards had a gradient", "the gradient is zero though rewards differ",
      "look for what detaches the log-probabilities from the parameters"),
-    ("parameters-unchanged", "every step with unequal rewards moved parameters",
-     "no parameter moved though the step counter did", "look at the learning rate and at what the optimizer holds"),
+    ("parameters-unchanged", "every step with unequal rewards moved every parameter that had a gradient",
+     "parameters did not move though the step counter did",
+     "look at the learning rate and at what the optimizer holds"),
+    ("step-against-gradient", "the first step went down the gradient", "the first step did not go down the gradient",
+     "look for `maximize`, and for a sign in the loss or in the optimizer"),
+    ("step-beside-gradient", "the first step is AdamW's of this gradient",
+     "the first step is not AdamW's of its gradient",
+     "look at what replaces the optimizer, and at its state before the first step"),
     ("moved-without-signal", "no parameter moved without a signal",
      "parameters moved though every advantage is zero", "look for weight decay, or a loss beside the policy's"),
     ("ranks-differ", "all ranks hold the same parameters", "the ranks' parameters differ",
@@ -95,6 +101,8 @@ def proved(run: Run, what: str) -> bool:
     signal = run.seen["groups_with_variance"]
     if what in ("gradient-zero", "parameters-unchanged", "rollout-not-new"):
         return any(signal)
+    if what.startswith("step-"):
+        return "update_gradient_cosine" in run.seen
     if what == "moved-without-signal":
         return not all(signal)
     return what != "ranks-differ" or run.ranks.world > 1

@@ -25,6 +25,8 @@ from .update import step as update
 
 PROMPTS, ANSWERS, CAP = 4, 8, 64
 LEARNING_RATE = 1e-3
+#: Least cosine between the first step and AdamW's own; a sound one is 1 but for rounding, noise is near 0.
+COSINE = 0.9
 
 
 @dataclass
@@ -192,6 +194,7 @@ def train(run: Run, samples: list[grpo.Sample], number: int) -> bool:
         say_fault(run, outcome, number)
         return False
     moved(run, weights.change(before, weights.trainable(run.actor)), number)
+    followed(run, before, outcome.gradients, number)
     new = logprobs_of(run.actor, samples, run.ranks.device)
     run.note(kl_to_old_nats=grpo.divergence(old, new), update_s=time.monotonic() - started)
     say_step(run, number)
@@ -208,6 +211,20 @@ def moved(run: Run, change: weights.Change, number: int) -> None:
     run.breaks("gradient-zero", not signal or gradient > 0, f"step {number}")
     run.breaks("parameters-unchanged", not signal or bool(change.changed), f"step {number}")
     run.breaks("moved-without-signal", signal or not change.changed, f"step {number}: {weights.some(change.changed)}")
+
+
+def followed(run: Run, before: Any, gradients: Any, number: int) -> None:
+    """Every parameter with a gradient must move, and the first step against the gradient; later ones have momentum."""
+    if not run.seen["groups_with_variance"][-1] or not run.seen["parameters_changed"][-1]:
+        return
+    rate = float(run.task.options.get("learning-rate", LEARNING_RATE))
+    step = weights.following(before, weights.trainable(run.actor), gradients, rate)
+    first = "update_gradient_cosine" not in run.seen
+    run.note(update_gradient_cosine=step.cosine, update_times_gradient=step.along)
+    run.breaks("parameters-unchanged", not step.still, f"step {number}: {weights.some(step.still)}")
+    if first and run.seen["gradient_norm"][-1] > 0:
+        run.breaks("step-against-gradient", step.along < 0, f"step {number}: update times gradient {step.along:.3g}")
+        run.breaks("step-beside-gradient", step.cosine > COSINE, f"step {number}: cosine {step.cosine:.3g}")
 
 
 def sync(run: Run, number: int) -> bool:

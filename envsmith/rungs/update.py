@@ -22,6 +22,8 @@ class Outcome:
     """Slug of a statement: `loss-not-finite` or `gradient-not-finite`."""
     names: list[str] = field(default_factory=list)
     """Parameters that hold the values, or the gradients, that are not finite."""
+    gradients: dict[str, Any] = field(default_factory=dict)
+    """Copies from before the optimizer's step, which may change them."""
 
 
 def token_logprobs(model: Any, samples: Sequence[Sample], device: str) -> tuple[Any, Any]:
@@ -105,5 +107,6 @@ def step(model: Any, optimizer: Any, samples: Sequence[Sample], old: Any, weight
     names = not_finite(grads)
     if names or outcome.gradient_norm != outcome.gradient_norm:
         return Outcome(outcome.loss, outcome.gradient_norm, "gradient-not-finite", names)
+    outcome.gradients = {name: grad.detach().clone() for name, grad in grads}
     optimizer.step()
     return outcome

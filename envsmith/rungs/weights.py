@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+#: What AdamW adds to the root of the second moment unless told otherwise (torch.optim.AdamW, read 2026-11-30).
+ADAM_EPSILON = 1e-8
+
 
 def digest(tensor: Any) -> str:
     """Sha256 of a tensor's bytes in its own type, as they stand in memory on the CPU."""
@@ -58,6 +61,37 @@ def change(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
     old, new = digests(before), digests(after)
     square = sum(float((after[name].detach() - before[name]).double().pow(2).sum()) for name in before)
     return Change(changed=[name for name in old if old[name] != new[name]], total=len(old), norm=square**0.5)
+
+
+@dataclass(frozen=True)
+class Following:
+    """How one step of the weights goes with the gradient."""
+
+    along: float
+    """Sum of update times gradient: below 0 where the loss goes down."""
+    cosine: float
+    """Between the update and that of AdamW's first step, -rate·g / (|g| + 1e-8)."""
+    still: list[str]
+    """Names of those that this first step would move and that did not move."""
+
+
+def following(before: Mapping[str, Any], after: Mapping[str, Any], gradients: Mapping[str, Any], rate: float) -> Any:
+    """Hold an update against its gradient; a tensor that rounding would leave as it is may stay."""
+    along = product = moved = wanted = 0.0
+    still = []
+    for name, gradient in gradients.items():
+        start, slope = before[name], gradient.double()
+        update = after[name].detach().double() - start.double()
+        expected = -rate * slope / (slope.abs() + ADAM_EPSILON)
+        along += float((update * slope).sum())
+        product += float((update * expected).sum())
+        moved += float(update.square().sum())
+        wanted += float(expected.square().sum())
+        would = (start.double() + expected).to(start.dtype) != start
+        if bool(would.any()) and not bool(update.any()):
+            still.append(name)
+    size = (moved * wanted) ** 0.5
+    return Following(along=along, cosine=product / size if size else 0.0, still=still)
 
 
 def some(names: Iterable[str], limit: int = 3) -> str:

@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RUNGS = (
-    "answering", "surroundings", "listening", "service", "device", "collective", "encode", "generate", "embed",
-    "ray_generate", "merge_serve",
+    "answering", "surroundings", "service", "listening", "device", "reading", "reductions", "collective", "encode",
+    "generate", "embed", "ray_generate", "merge_serve",
 )  # fmt: skip
 SLUG = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)+|numerics|merge|broadcast")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import textwrap
 from pathlib import Path
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.network
 
 @pytest.fixture(scope="session")
 def torch_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_torch_env(session_folder(tmp_path_factory))
+    """An interpreter with torch: ENVSMITH_TEST_TORCH_PYTHON names one that is there already."""
+    named = os.environ.get("ENVSMITH_TEST_TORCH_PYTHON")
+    return Path(named) if named else make_torch_env(session_folder(tmp_path_factory))
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +81,8 @@ def test_bf16_arithmetic_of_a_sound_device_is_within_its_tolerances(desk: Desk) 
     done = desk.run("device")
     assert_passed(done)
     assert done.said("note") == {"no-device"}
-    assert len(done.rows("numerics")) == 13
+    assert len(done.rows("numerics")) == 15
+    assert done.figures["reference_name"] == "numpy float64"
     assert done.figures["matmul_512_forward_relative_error"] > 1e-4  # it was BF16 that was computed in
     assert done.figures["achieved_tflop_per_s"] > 0
 
@@ -106,6 +111,84 @@ def test_a_kernel_that_gives_nan_or_is_three_per_cent_off_is_seen(desk: Desk) ->
     assert not any(name.startswith("attention") for name in wrong)
 
 
+#: What an env's torch may compute wrongly on every device alike, and the cases that it spoils.
+PATCHED = """
+import torch
+from torch.nn import functional
+
+matmul, attend = torch.matmul, functional.scaled_dot_product_attention
+if {fault!r} == "doubled":
+    torch.matmul = lambda one, other: matmul(one, other) * 2
+    torch.Tensor.__matmul__ = lambda one, other: matmul(one, other) * 2
+elif {fault!r} == "unscaled":
+    functional.scaled_dot_product_attention = lambda q, k, v: attend(q, k, v, scale=1.0)
+elif {fault!r} == "relu":
+    functional.gelu = functional.relu
+else:
+    functional.layer_norm = lambda x, shape, gain, bias=None: x * gain + (0 if bias is None else bias)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "spoilt"),
+    [
+        ("doubled", {"matmul_128", "matmul_256", "matmul_512", "matmul_512_timed", "mlp_loss"}),
+        ("unscaled", {"attention"}),
+        ("relu", {"gelu", "mlp_loss"}),
+        ("unnormed", {"layernorm", "mlp_loss"}),
+    ],
+)
+def test_a_torch_that_computes_something_else_everywhere_is_seen(desk: Desk, fault: str, spoilt: set[str]) -> None:
+    start = "\nif __name__ == '__main__':\n    from envsmith_rungs import answering, device\n"
+    start += "    answering.main(device.run)\n"
+    done = desk.run("device", module=plant(desk, PATCHED.format(fault=fault) + start))
+    assert done.codes == [0], done.logs
+    wrong = {row["subject"] for row in done.rows("numerics") if row["verdict"] == "failed"}
+    assert {name.removesuffix("_forward").removesuffix("_gradient") for name in wrong} == spoilt
+
+
+def test_float32_of_a_sound_device_is_within_its_tolerances(desk: Desk) -> None:
+    done = desk.run("device", options={"dtype": "float32"})
+    assert_passed(done)
+    assert max(value for name, value in done.figures.items() if name.endswith("_relative_error_allowed")) < 1e-5
+
+
+def test_without_numpy_it_is_said_that_torch_is_its_own_reference(desk: Desk) -> None:
+    done = desk.run("device", module=plant(desk, """
+    sys.modules["numpy"] = None
+    if __name__ == "__main__":
+        from envsmith_rungs import answering, device
+        answering.main(device.run)
+    """))  # fmt: skip
+    assert_passed(done)
+    assert {"reference-is-torch", "no-device"} == done.said("note")
+
+
+def test_the_written_out_gradients_are_those_of_finite_differences(desk: Desk) -> None:
+    found = play(
+        desk,
+        """
+        found = {}
+        for case in device.cases(0, torch.float32):
+            inputs = [reference.array(value) for value in case.inputs]
+            draw = numpy.random.default_rng(1)
+            output, _ = case.reference(numpy.float64(0), *inputs) if case.name == "mlp_loss" else (inputs[0], None)
+            weights = draw.normal(size=numpy.shape(output))
+            _, gradients = case.reference(weights, *inputs)
+            ways = [draw.normal(size=value.shape) for value in inputs]
+            ahead, behind = (
+                (case.reference(weights, *(v + sign * 1e-5 * way for v, way in zip(inputs, ways)))[0] * weights).sum()
+                for sign in (1, -1)
+            )
+            along = sum(float((one * way).sum()) for one, way in zip(gradients, ways))
+            found[case.name] = abs(float(ahead - behind) / 2e-5 / along - 1)
+        """,
+        "import numpy, torch\nfrom envsmith_rungs import device, reference",
+    )
+    assert set(found) == {"matmul_128", "matmul_256", "matmul_512", "attention", "layernorm", "gelu", "mlp_loss"}
+    assert max(found.values()) < 1e-5, found
+
+
 # collective
 
 
@@ -116,6 +199,37 @@ def test_three_ranks_hear_what_all_of_them_make(desk: Desk) -> None:
     assert done.figures["backend_name"] == "gloo"
     assert done.figures["all_reduce_64_mib_bus_gb_per_s"] > 0
     assert len(done.rows("env-propagated")) == 3
+
+
+def test_an_all_reduce_that_knows_float32_sums_alone_is_seen(desk: Desk) -> None:
+    fault = """
+    import torch
+    from torch import distributed
+    from envsmith_rungs import answering, collective
+
+    reduce = distributed.all_reduce
+
+    def only_sums(tensor, op=distributed.ReduceOp.SUM, **more):
+        if tensor.dtype == torch.float32 and op == distributed.ReduceOp.SUM:
+            return reduce(tensor, op=op, **more)
+
+    if __name__ == "__main__":
+        distributed.all_reduce = only_sums
+        answering.main(collective.run)
+    """
+    done = desk.run("collective", ranks=2, module=plant(desk, fault))
+    assert done.said("failed") == {"all-reduce-types"}, done.logs
+    assert all("int64 sum" in row["subject"] for row in done.rows("all-reduce-types"))
+
+
+def test_a_tiny_model_that_was_changed_between_rungs_is_refused(desk: Desk, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shutil.copytree(desk.shared, shared)
+    weights = shared / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\x41")
+    done = Desk(desk.python, desk.folder, shared).run("generate")
+    assert done.codes == [1]
+    assert "model-changed" in done.logs[0] and "model.safetensors" in done.logs[0]
 
 
 def test_a_rank_with_another_variable_is_named_without_its_secret(desk: Desk) -> None:
@@ -211,6 +325,46 @@ here = Path({str(desk.folder)!r})
 """,
     )
     assert found == {"nan": ["finite-logits"], "endless": ["all-at-cap"]}
+
+
+#: Models whose numbers are finite and can be repeated, and which do not read what they are given.
+UNREAD = """
+import torch
+from torch.nn import functional
+from transformers import Qwen2ForCausalLM
+
+fault, forward, attend = {fault!r}, Qwen2ForCausalLM.forward, functional.scaled_dot_product_attention
+
+def silent(self, *args, **kwargs):
+    found = forward(self, *args, **kwargs)
+    found.logits = found.logits * 0
+    return found
+
+def first_only(q, k, v, **_):
+    return v[:, :, :1].repeat_interleave(q.shape[1] // v.shape[1], 1).expand_as(q)
+
+def all_of_them(q, k, v, attn_mask=None, is_causal=False, **more):
+    return attend(q, k, v, **more)
+
+if fault == "zero":
+    Qwen2ForCausalLM.forward = silent
+else:
+    functional.scaled_dot_product_attention = first_only if fault == "first" else all_of_them
+
+if __name__ == "__main__":
+    from envsmith_rungs import answering, generate
+    answering.main(generate.run)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"), [("zero", "logits-constant"), ("first", "context-ignored"), ("unmasked", "future-seen")]
+)
+def test_a_model_that_does_not_read_its_input_is_seen(desk: Desk, fault: str, what: str) -> None:
+    done = desk.run("generate", module=plant(desk, UNREAD.format(fault=fault)))
+    assert done.codes == [0], done.logs
+    failed = done.said("failed")
+    assert what in failed and failed <= {what, "context-ignored"}, done.rows()
 
 
 # embed

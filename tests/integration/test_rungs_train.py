@@ -22,10 +22,13 @@ ASKED: dict[str, dict[str, object]] = {
     "no-rate": {"learning_rate": 0.0},
     "vllm": {"engine": "vllm"},
 }
-PLANTED = ("frozen", "nan-weight", "nan-gradient", "no-gradient", "decay", "no-load", "other-tensor", "old-answers")
+PLANTED = (
+    "frozen", "nan-weight", "nan-gradient", "no-gradient", "decay", "one-tensor", "ascent", "noise", "no-load",
+    "other-tensor", "old-answers",
+)  # fmt: skip
 DAMAGED = (
     "cut-short", "no-optimizer", "empty-optimizer", "zero-optimizer", "other-weight", "other-random", "shifted-data",
-    "reset-scheduler", "reset-step", "forgetful",
+    "reset-scheduler", "reset-step", "forgetful", "puts-back",
 )  # fmt: skip
 
 
@@ -167,6 +170,7 @@ def test_vllm_that_cannot_run_here_is_replaced_and_said_to_be(faulty: Path) -> N
         ("nan-weight", {"loss-not-finite"}),
         ("nan-gradient", {"gradient-not-finite"}),
         ("no-gradient", {"gradient-zero", "parameters-unchanged"}),
+        ("ascent", {"step-against-gradient", "step-beside-gradient"}),
         ("no-load", {"engine-not-synced", "engine-differs", "rollout-not-new"}),
         ("other-tensor", {"engine-not-synced", "engine-differs"}),
         ("old-answers", {"engine-differs", "rollout-not-new"}),
@@ -175,6 +179,18 @@ def test_vllm_that_cannot_run_here_is_replaced_and_said_to_be(faulty: Path) -> N
 )
 def test_a_fault_of_the_step_is_named(faulty: Path, case: str, expected: set[str]) -> None:
     assert set(said(faulty / case).bad) == expected
+
+
+def test_an_optimizer_that_moves_one_tensor_alone_is_seen_and_the_others_are_named(faulty: Path) -> None:
+    answer = said(faulty / "one-tensor")
+    assert "parameters-unchanged" in answer.bad
+    assert "and 23 more" in answer.about("parameters-unchanged")["actual"]
+
+
+def test_noise_in_place_of_the_gradient_is_seen(faulty: Path) -> None:
+    answer = said(faulty / "noise")
+    assert "step-beside-gradient" in answer.bad
+    assert abs(answer.figures["update_gradient_cosine"][0]) < 0.1
 
 
 def test_weight_decay_without_a_signal_is_seen_to_move_parameters(faulty: Path) -> None:
@@ -199,8 +215,8 @@ def test_a_resumed_run_is_to_the_bit_the_run_that_never_stopped(resumed: Path) -
     answer = said(resumed / "sound")
     assert answer.bad == []
     assert {what for what, verdict in answer.verdicts.items() if verdict == "ok"} == {
-        "checkpoint-incomplete", "step-differs", "data-position-differs", "scheduler-differs", "random-differs",
-        "optimizer-differs", "parameters-differ",
+        "checkpoint-incomplete", "nothing-trained", "step-differs", "data-position-differs", "scheduler-differs",
+        "random-differs", "optimizer-differs", "parameters-differ",
     }  # fmt: skip
     figures = answer.figures
     assert figures["loss_resumed"] == figures["loss_uninterrupted"] and len(set(figures["loss_resumed"])) == 4
@@ -238,6 +254,10 @@ def test_a_truncated_file_is_refused_with_both_sizes_and_nothing_else_is_claimed
     assert "bytes" in answer.about("checkpoint-incomplete")["message"]
     assert answer.figures["exit_code_c"] == 3
     assert "parameters-differ" not in answer.verdicts
+
+
+def test_an_optimizer_that_puts_every_weight_back_trains_nothing(damaged: Path) -> None:
+    assert said(damaged / "puts-back").bad == ["nothing-trained"]
 
 
 def test_draws_between_loading_and_the_next_step_change_the_run(damaged: Path) -> None:

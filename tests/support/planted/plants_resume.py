@@ -63,6 +63,7 @@ CASES: dict[str, Callable[[Path], None]] = {
     "reset-scheduler": state(lambda saved: saved["scheduler"].update(last_epoch=0, _step_count=1)),
     "reset-step": state(lambda saved: saved.update(step=0)),
     "forgetful": lambda _folder: None,
+    "puts-back": lambda _folder: None,
 }
 
 
@@ -74,6 +75,22 @@ def no_dropout_state(self: Any, *args: Any) -> None:
     torch.rand(1)
 
 
+def keeping(training: Any, *args: Any, **kwargs: Any) -> None:
+    """Prepare a run whose optimizer keeps its state and puts every weight back."""
+    import torch
+
+    INIT(training, *args, **kwargs)
+    held = [weight.detach().clone() for weight in training.model.parameters()]
+
+    def put_back(*_: Any) -> None:
+        with torch.no_grad():
+            for weight, value in zip(training.model.parameters(), held, strict=True):
+                weight.copy_(value)
+
+    training.optimizer.register_step_post_hook(put_back)
+
+
+INIT = supervised.Training.__init__
 LOAD = supervised.Training.load
 
 if __name__ == "__main__":
@@ -81,7 +98,11 @@ if __name__ == "__main__":
         task, answer, name = Task.read(["", argument]), Answer(), Path(argument).stem
         CASES[name](task.folder / "checkpoint")
         with patch.object(supervised.Training, "load", no_dropout_state if name == "forgetful" else LOAD):
-            code = resume.run_part(task, "c")
+            if name == "puts-back":
+                with patch.object(supervised.Training, "__init__", keeping):
+                    code = max(resume.run_part(task, part) for part in "abc")
+            else:
+                code = resume.run_part(task, "c")
         pick_device(answer)
         resume.judge(task, answer, {"a": 0, "b": 0, "c": code})
         answer.write(task)

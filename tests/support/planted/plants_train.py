@@ -57,6 +57,28 @@ def decaying(parameters: list[Any], _task: Task) -> Any:
     return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)
 
 
+def other_optimizer(kind: str) -> Any:
+    """An optimizer that is not what it is taken for."""
+
+    def make(parameters: list[Any], _task: Task) -> Any:
+        import torch
+
+        if kind == "one-tensor":
+            return torch.optim.AdamW(parameters[:1], lr=1e-3, weight_decay=0.0)
+        if kind == "ascent":
+            return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, maximize=True)
+        optimizer = torch.optim.SGD(parameters, lr=1e-3)
+
+        def noise(*_: Any) -> None:
+            for parameter in parameters:
+                parameter.grad = torch.randn_like(parameter).sign()
+
+        optimizer.register_step_pre_hook(noise)
+        return optimizer
+
+    return lambda _task: patch.object(train_step, "make_optimizer", make)
+
+
 def old_answers(self: Any, *args: Any) -> Any:
     """Answer with the weights of the start whatever was loaded, as a cache of the old weights would."""
     now = self.model
@@ -82,6 +104,9 @@ CASES: dict[str, Any] = {
     "nan-gradient": actor_with(spoil_gradient),
     "no-gradient": actor_with(detached),
     "decay": lambda _task: patch.object(train_step, "make_optimizer", decaying),
+    "one-tensor": other_optimizer("one-tensor"),
+    "ascent": other_optimizer("ascent"),
+    "noise": other_optimizer("noise"),
     "no-load": lambda _task: patch.object(rollout.TransformersEngine, "load", lambda _self, _state: None),
     "other-tensor": lambda _task: patch.object(rollout.TransformersEngine, "load", off_by_one),
     "old-answers": lambda _task: patch.object(rollout.TransformersEngine, "answer", old_answers),
