@@ -49,8 +49,10 @@ class Rung:
     """Name of its folder below `rungs/`."""
     seconds: float
     device: str | None
-    exit_codes: Mapping[str, int]
-    """Rank to exit code."""
+    exit_codes: Mapping[str, int | None]
+    """Rank to exit code; None for one that envsmith ended, past its limit or after another rank had failed."""
+    ends: Mapping[str, str]
+    """Rank to how it ended, in words; empty where the record says none."""
     figures: Mapping[str, Any]
     statements: tuple[Mapping[str, Any], ...]
     first_error: Mapping[str, Any] | None
@@ -74,12 +76,13 @@ def rungs_of(record: Mapping[str, Any]) -> tuple[Rung, ...]:
 def _rung(row: Mapping[str, Any], folder: str) -> Rung:
     rung, status, seconds = row.get("rung"), row.get("status"), row.get("seconds") or 0.0
     kind, left = row.get("kind", rung), row.get("left_behind") or []
-    codes, first = row.get("exit_codes") or {}, row.get("first_error")
+    codes, ends, first = row.get("exit_codes") or {}, row.get("ends") or {}, row.get("first_error")
     statements, figures, device = row.get("statements") or [], row.get("figures") or {}, row.get("device")
     if not isinstance(rung, str) or not isinstance(kind, str) or status not in STATUSES:
         raise ValueError(f"`{str(rung)[:60]}` has the status `{str(status)[:60]}`")
     good = isinstance(seconds, int | float) and isinstance(figures, Mapping) and isinstance(codes, Mapping)
-    good = good and all(isinstance(code, int) for code in codes.values())
+    good = good and all(code is None or type(code) is int for code in codes.values())
+    good = good and isinstance(ends, Mapping) and all(isinstance(words, str) for words in ends.values())
     good = (
         good
         and isinstance(left, list)
@@ -96,6 +99,7 @@ def _rung(row: Mapping[str, Any], folder: str) -> Rung:
         seconds=float(seconds),
         device=device,
         exit_codes={str(rank): code for rank, code in codes.items()},
+        ends={str(rank): words for rank, words in ends.items()},
         figures=figures,
         statements=tuple(statements),
         first_error=first,
@@ -113,6 +117,11 @@ def folder_names(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
             named = f"{number:02d}-{slug}"
         found.append(named)
     return tuple(found)
+
+
+def ending(rung: Rung, rank: str) -> str:
+    """How a rank ended that has no exit code of its own, in the record's words."""
+    return rung.ends.get(rank) or "ended by envsmith"
 
 
 def rank_of_answer(name: str) -> str | None:

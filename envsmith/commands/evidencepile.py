@@ -32,6 +32,7 @@ from envsmith.evidence import (
 )
 from envsmith.evidencefacts import (
     Rung,
+    ending,
     identities_document,
     launch_document,
     patches_document,
@@ -197,9 +198,9 @@ class Pile:
     def _add_stack(self, rung: Rung, rank: str, log: str) -> None:
         code = rung.exit_codes.get(rank, 0)
         stacks = stacks_of(log)
-        if not stacks and code >= 0:
+        if not stacks and (code is None or code >= 0):
             return
-        how = f"rank {rank} ended with {ended(code)}"
+        how = f"rank {rank}: {ending(rung, rank)}" if code is None else f"rank {rank} ended with {ended(code)}"
         said = stacks or ("its log holds no native stack\n",)
         text = "\n".join((f"{how}\n", *said))
         self._add(f"{RUNGS}/{rung.folder}/stack.{rank}.txt", text, f"native stacks of rank {rank} of `{rung.rung}`")

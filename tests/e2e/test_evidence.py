@@ -424,6 +424,7 @@ CAREFUL: dict[str, tuple[Callable[[Path], None], int]] = {
     "a status that was changed": (_status("failed"), 1),
     "a rung that was left out of the record": (record(lambda content: content["rungs"].pop(1)), 1),
     "an exit code that was not 0": (record(lambda content: content["rungs"][1]["exit_codes"].update({"1": 1})), 1),
+    "a rank that never ended": (record(lambda content: content["rungs"][1]["exit_codes"].update({"1": None})), 1),
     "a rung without exit codes": (record(lambda content: content["rungs"][1].update(exit_codes={})), 1),
     "a rank that never answered": (record(lambda content: content["rungs"][1]["exit_codes"].update({"2": 0})), 1),
     "a statement against a rung": (_answer(lambda content: content["statements"].append(said("x", "failed"))), 1),

@@ -199,6 +199,8 @@ def test_folders_of_rungs_get_plain_names_that_differ() -> None:
         {}, {"rung": 1, "status": "passed"}, {"rung": "a", "status": "fine"},
         {"rung": "a", "status": "passed", "seconds": "1"}, {"rung": "a", "status": "passed", "exit_codes": [0]},
         {"rung": "a", "status": "passed", "exit_codes": {"0": "0"}},
+        {"rung": "a", "status": "passed", "exit_codes": {"0": False}},
+        {"rung": "a", "status": "failed", "exit_codes": {"0": None}, "ends": {"0": 1}},
         {"rung": "a", "status": "passed", "statements": [1]},
         {"rung": "a", "status": "passed", "figures": [1]}, {"rung": "a", "status": "passed", "device": 1},
     ],
