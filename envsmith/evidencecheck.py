@@ -7,7 +7,7 @@ written anew with care; against that stand its digest, said over another channel
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,17 +32,13 @@ from envsmith.evidence import (
     overall,
 )
 from envsmith.evidencefacts import (
-    NOT_PASSING,
-    OWN_WORK,
-    UNANSWERED,
     Rung,
-    answer_path,
     identities_document,
     patches_document,
     rungs_of,
-    statements_of,
 )
 from envsmith.evidencehtml import page_faults
+from envsmith.evidencerungs import rung_faults
 from envsmith.evidencesummary import stated
 from envsmith.lock import Lock, digest, fingerprint
 from envsmith.lock import parse as parse_lock
@@ -150,7 +146,7 @@ def judge_papers(manifest: EvidenceManifest, papers: Papers, where: str) -> Iter
         return
     yield from _judge_result(manifest, papers, rungs, where)
     for rung in rungs:
-        yield from _judge_rung(rung, papers.documents, where)
+        yield from (_differs(words, where) for words in rung_faults(rung, papers.documents))
     yield from _judge_findings(record, rungs, where)
     yield from _judge_times(manifest, papers, rungs, where)
     answers = {path: one for path, one in papers.documents.items() if path.startswith("rungs/")}
@@ -253,31 +249,6 @@ def _errors(report: Any) -> int:
     return sum(not isinstance(one, Mapping) or one.get("severity") == "error" for one in findings)
 
 
-def _judge_rung(rung: Rung, documents: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    """A rung that passed has every exit code 0, every answer, and no statement against it."""
-    if rung.status != "passed":
-        if rung.status in ("skipped", "not-run") and rung.exit_codes:
-            yield _differs(f"the rung `{rung.folder}` is {rung.status}, and has exit codes", where)
-        return
-    if not rung.exit_codes and rung.kind not in OWN_WORK:
-        yield _differs(f"the rung `{rung.folder}` passed without an exit code", where)
-    bad = sorted(rank for rank, code in rung.exit_codes.items() if code != 0)
-    if bad:
-        codes = ", ".join(f"rank {rank}: {rung.exit_codes[rank]}" for rank in bad)
-        yield _differs(f"the rung `{rung.folder}` passed with other exit codes than 0 ({codes})", where)
-    against = [*_against(rung.statements)]
-    for rank in sorted(rung.exit_codes):
-        path = answer_path(rung, rank)
-        if path not in documents and rung.kind not in UNANSWERED:
-            yield _differs(f"the rung `{rung.folder}` passed, and `{path}` is not there", where)
-        elif path in documents and not isinstance(documents[path], Mapping):
-            yield _differs(f"the rung `{rung.folder}` passed, and `{path}` is not an answer", where)
-        against += [f"{path}: {what}" for what in _against(statements_of(documents.get(path)))]
-    if against:
-        words = ", ".join(dict.fromkeys(against))[:200]
-        yield _differs(f"the rung `{rung.folder}` passed with statements against it ({words})", where)
-
-
 def _judge_findings(record: Mapping[str, Any], rungs: tuple[Rung, ...], where: str) -> Iterator[Problem]:
     """What the record says as a whole: its result, what was found, and what was left behind."""
     result = overall(rung.status for rung in rungs)
@@ -294,12 +265,6 @@ def _judge_findings(record: Mapping[str, Any], rungs: tuple[Rung, ...], where: s
     left = [rung.rung for rung in rungs if rung.left_behind]
     if left and "passed" in statuses.get("exit-clean", ()):
         yield _differs(f"the rung `exit-clean` passed, and `{left[0]}` left processes behind", where)
-
-
-def _against(statements: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for one in statements:
-        if one.get("verdict") in NOT_PASSING:
-            yield f"`{str(one.get('what'))[:60]}`"
 
 
 def _judge_times(manifest: EvidenceManifest, papers: Papers, rungs: tuple[Rung, ...], where: str) -> Iterator[Problem]:

@@ -20,6 +20,8 @@ STATUSES: Final = ("passed", "failed", "inconclusive", "skipped", "not-run")
 #: Rungs that are envsmith's own work, which end no process, and those whose processes give no answer.
 OWN_WORK: Final = ("static", "exit-clean")
 UNANSWERED: Final = (*OWN_WORK, "command")
+#: No run takes a year; in seconds.
+LONGEST_S: Final = 366 * 86_400
 #: Verdicts of a statement that a rung cannot pass with.
 NOT_PASSING: Final = ("failed", "inconclusive")
 
@@ -58,6 +60,8 @@ class Rung:
     first_error: Mapping[str, Any] | None
     left_behind: int
     """How many processes were still there."""
+    row: Mapping[str, Any]
+    """All that the record has of it."""
 
 
 def rungs_of(record: Mapping[str, Any]) -> tuple[Rung, ...]:
@@ -80,7 +84,8 @@ def _rung(row: Mapping[str, Any], folder: str) -> Rung:
     statements, figures, device = row.get("statements") or [], row.get("figures") or {}, row.get("device")
     if not isinstance(rung, str) or not isinstance(kind, str) or status not in STATUSES:
         raise ValueError(f"`{str(rung)[:60]}` has the status `{str(status)[:60]}`")
-    good = isinstance(seconds, int | float) and isinstance(figures, Mapping) and isinstance(codes, Mapping)
+    good = type(seconds) in (int, float) and isinstance(figures, Mapping) and isinstance(codes, Mapping)
+    good = good and abs(seconds) < LONGEST_S  # not so of NaN; an int may be larger than any float
     good = good and all(code is None or type(code) is int for code in codes.values())
     good = good and isinstance(ends, Mapping) and all(isinstance(words, str) for words in ends.values())
     good = (
@@ -104,19 +109,25 @@ def _rung(row: Mapping[str, Any], folder: str) -> Rung:
         statements=tuple(statements),
         first_error=first,
         left_behind=len(left),
+        row=row,
     )
 
 
 def folder_names(rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Name the folder of every rung below `rungs/`: the last part of its own one, else a number and its name."""
     found: list[str] = []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, 1):
         named = str(row.get("folder") or "").rstrip("/").rpartition("/")[2]
         if not _SAFE.fullmatch(named) or named.casefold() in (one.casefold() for one in found):
             slug = re.sub(r"[^a-z0-9-]+", "-", str(row.get("rung")).lower()).strip("-")[:40] or "rung"
             named = f"{number:02d}-{slug}"
         found.append(named)
     return tuple(found)
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a rung's folder keeps this name in the evidence."""
+    return _SAFE.fullmatch(name) is not None
 
 
 def ending(rung: Rung, rank: str) -> str:

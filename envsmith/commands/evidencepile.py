@@ -12,6 +12,7 @@ from typing import Any
 
 from envsmith.bundlejson import parsed
 from envsmith.commands.evidencelogs import Left, files_of, read_kept
+from envsmith.commands.smokerecord import finite
 from envsmith.evidence import (
     HOST,
     IDENTITIES,
@@ -192,8 +193,8 @@ class Pile:
             self._add_stack(rung, left.rank, clean)
 
     def _lenient(self, text: str) -> Any:
-        """Read JSON as Python writes it, with NaN and infinity, which become their names."""
-        return json.loads(text, parse_constant=str)
+        """Read JSON as Python writes it; NaN and infinity become text, as in the record."""
+        return finite(json.loads(text.removeprefix("\ufeff")))
 
     def _add_stack(self, rung: Rung, rank: str, log: str) -> None:
         code = rung.exit_codes.get(rank, 0)
