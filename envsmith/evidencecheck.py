@@ -18,13 +18,11 @@ from envsmith.evidence import (
     IDENTITIES,
     LOCK,
     MANIFEST,
-    PAGE,
     PATCHES,
     RECEIPT,
     RECORD,
     SBOM,
     SECONDS,
-    SUMMARY,
     SUMS,
     VERIFY,
     EvidenceManifest,
@@ -37,16 +35,15 @@ from envsmith.evidencefacts import (
     patches_document,
     rungs_of,
 )
-from envsmith.evidencehtml import page_faults
-from envsmith.evidencerungs import rung_faults
-from envsmith.evidencesummary import stated
+from envsmith.evidencepapers import pages_faults, paper_faults, stack_faults
+from envsmith.evidencerungs import given_back_faults, ladder_faults, rung_faults
 from envsmith.lock import Lock, digest, fingerprint
 from envsmith.lock import parse as parse_lock
 from envsmith.receipt import Receipt
 from envsmith.receipt import parse as parse_receipt
 
 #: Problems that are no damage of the folder: its files are whole, and do not agree.
-SHORTCOMING = "evidence-inconsistent"
+SHORTCOMINGS = ("evidence-inconsistent", "evidence-summary-differs")
 _HINT = "the files of this folder do not belong together: do not rely on it, run the rungs again"
 #: Rungs run one after the other; clocks are read a little before and after.
 _SLACK_S = 5.0
@@ -70,8 +67,8 @@ class Papers:
     lock: Lock | None
     lock_text: str
     receipt: Receipt | None
-    summary: str
-    page: str
+    texts: Mapping[str, str]
+    """Every other file that was read, by path."""
 
 
 def judge_tree(manifest: EvidenceManifest, seen: Mapping[str, Seen], where: str) -> Iterator[Problem]:
@@ -109,7 +106,7 @@ def read_papers(contents: Mapping[str, bytes], where: str) -> tuple[Papers, tupl
                 documents[path] = parsed(data.decode("utf-8"))
             except ValueError as error:
                 problems.append(_differs(f"`{path}` is not JSON: {error!s:.120}", where))
-    texts = {path: contents.get(path, b"").decode("utf-8", "replace") for path in (LOCK, RECEIPT, SUMMARY, PAGE)}
+    texts = {path: contents.get(path, b"").decode("utf-8", "replace") for path in (LOCK, RECEIPT)}
 
     def read(path: str, parse: Callable[[str, str], Any]) -> Any:
         try:
@@ -123,8 +120,7 @@ def read_papers(contents: Mapping[str, bytes], where: str) -> tuple[Papers, tupl
         lock=read(LOCK, parse_lock),
         lock_text=texts[LOCK],
         receipt=read(RECEIPT, parse_receipt),
-        summary=texts[SUMMARY],
-        page=texts[PAGE],
+        texts={path: data.decode("utf-8", "replace") for path, data in contents.items() if path not in documents},
     )
     return papers, tuple(problems)
 
@@ -147,6 +143,14 @@ def judge_papers(manifest: EvidenceManifest, papers: Papers, where: str) -> Iter
     yield from _judge_result(manifest, papers, rungs, where)
     for rung in rungs:
         yield from (_differs(words, where) for words in rung_faults(rung, papers.documents))
+    paths = [one.path for one in manifest.files]
+    about, receipt, texts = manifest.about, papers.receipt, papers.texts
+    whole = [*ladder_faults(rungs, paths), *given_back_faults(rungs), *stack_faults(rungs, texts)]
+    whole += paper_faults(about, record, receipt, papers.documents, texts)
+    yield from (_differs(words, where) for words in whole)
+    wanted = patches_document(papers.lock, receipt) if papers.lock and receipt else None
+    for words in pages_faults(about, record, receipt, rungs, wanted, texts, paths):
+        yield _differs(words, where, code="evidence-summary-differs")
     yield from _judge_findings(record, rungs, where)
     yield from _judge_times(manifest, papers, rungs, where)
     answers = {path: one for path, one in papers.documents.items() if path.startswith("rungs/")}
@@ -229,11 +233,6 @@ def _judge_result(manifest: EvidenceManifest, papers: Papers, rungs: tuple[Rung,
     result = overall(rung.status for rung in rungs)
     if result != about.result:
         yield _differs(f"`{MANIFEST}` states another result than the rungs give", where, result, about.result)
-    missing, extra = stated(papers.summary, about, rungs)
-    for words in (*missing[:10], *extra[:10]):
-        yield _differs(f"`{SUMMARY}` {words}", where)
-    for words in [*page_faults(papers.page, about, rungs)][:10]:
-        yield _differs(f"`{PAGE}` {words}", where)
     report = papers.documents.get(VERIFY)
     if any(rung.kind == "static" and rung.status == "passed" for rung in rungs):
         if report is None:
@@ -262,9 +261,6 @@ def _judge_findings(record: Mapping[str, Any], rungs: tuple[Rung, ...], where: s
         statuses.setdefault(rung.kind, set()).add(rung.status)
     for kind in sorted(kind for kind, there in statuses.items() if there == {"passed"} and kind in errors):
         yield _differs(f"the rung `{kind}` passed, and an error was found in it", where)
-    left = [rung.rung for rung in rungs if rung.left_behind]
-    if left and "passed" in statuses.get("exit-clean", ()):
-        yield _differs(f"the rung `exit-clean` passed, and `{left[0]}` left processes behind", where)
 
 
 def _judge_times(manifest: EvidenceManifest, papers: Papers, rungs: tuple[Rung, ...], where: str) -> Iterator[Problem]:
@@ -315,9 +311,11 @@ def _other(message: str, expected: str | None, actual: str | None, where: str) -
     )
 
 
-def _differs(message: str, where: str, expected: str | None = None, actual: str | None = None) -> Problem:
+def _differs(
+    message: str, where: str, expected: str | None = None, actual: str | None = None, *, code: str = SHORTCOMINGS[0]
+) -> Problem:
     return Problem(
-        code="evidence-inconsistent",
+        code=code,
         message=message,
         where=where,
         hint=_HINT,

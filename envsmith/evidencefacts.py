@@ -6,15 +6,18 @@ The same functions write a document and, in whoever checks the folder, say what 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from envsmith.evidence import RUNGS
 from envsmith.launch import LaunchEnvironment
 from envsmith.lock import Lock, LockedSeries
+from envsmith.nativestack import ended
 from envsmith.receipt import Receipt
-from envsmith.redaction import holds_secret
+from envsmith.redaction import holds_secret, without_secrets
+from envsmith.report import Finding, Report, Severity
+from envsmith.toml_reader import TomlError, read_toml
 
 STATUSES: Final = ("passed", "failed", "inconclusive", "skipped", "not-run")
 #: Rungs that are envsmith's own work, which end no process, and those whose processes give no answer.
@@ -37,6 +40,7 @@ SHOWN_VARIABLES: Final = frozenset({
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9._+-]{0,63}", re.IGNORECASE)
 _ANSWER = re.compile(r"answer\.(\d{1,5})\.json")
+_STACK = re.compile(r"stack\.\d{1,5}\.txt")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,10 +139,89 @@ def ending(rung: Rung, rank: str) -> str:
     return rung.ends.get(rank) or "ended by envsmith"
 
 
+def death(rung: Rung, rank: str) -> str:
+    """How a rank ended, as the first line of its stacks says."""
+    code = rung.exit_codes.get(rank, 0)
+    return f"rank {rank}: {ending(rung, rank)}" if code is None else f"rank {rank} ended with {ended(code)}"
+
+
+def deaths(rungs: Iterable[Rung], paths: Collection[str]) -> dict[str, str]:
+    """How a rank of each rung died whose stacks are among these files: the last one that did not end well."""
+    found: dict[str, str] = {}
+    for rung in rungs:
+        for rank in sorted(rung.exit_codes):
+            if stack_path(rung, rank) in paths and (rung.exit_codes[rank] != 0 or rung.folder not in found):
+                found[rung.folder] = death(rung, rank)
+    return found
+
+
+def stack_path(rung: Rung, rank: str) -> str:
+    """Where the stacks of a rank lie in the folder."""
+    return f"{RUNGS}/{rung.folder}/stack.{rank}.txt"
+
+
+def host_of(snapshot: str) -> Mapping[str, Any] | None:
+    """The table `[host]` of a snapshot; None where it has none."""
+    try:
+        host = read_toml(snapshot).get("host")
+    except TomlError:
+        return None
+    return host if isinstance(host, Mapping) else None
+
+
+def findings_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The findings of a record, as far as they are any."""
+    rows = record.get("findings")
+    return [one for one in rows if isinstance(one, Mapping)] if isinstance(rows, list) else []
+
+
+def report_document(report: Report) -> dict[str, Any]:
+    """What verify said, without its secrets."""
+    return {
+        "subject": report.subject,
+        "families": list(report.families),
+        "findings": [without_secrets(one).to_dict() for one in report.findings],
+        "environment": dict(report.environment),
+        "figures": dict(report.figures),
+    }
+
+
+def report_of(document: Any) -> Report:
+    """Read it back.
+
+    Raises:
+        ValueError: it is of another form than `report_document` gives.
+    """
+    try:
+        findings = tuple(Finding(**{**one, "severity": Severity(one["severity"])}) for one in document["findings"])
+        report = Report(
+            subject=document["subject"],
+            families=tuple(document["families"]),
+            findings=findings,
+            environment=document["environment"],
+            figures=document["figures"],
+        )
+        words = [report.subject, *report.families, *report.environment.values(), *report.figures.values()]
+        words += [word for one in findings for word in one.to_dict().values() if word is not None]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it is no report of verify") from error
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError("it has words that are no text")
+    return report
+
+
 def rank_of_answer(name: str) -> str | None:
     """The rank whose answer a file is."""
     found = _ANSWER.fullmatch(name)
     return found[1] if found else None
+
+
+def is_paper(path: str) -> bool:
+    """Whether a file's content is judged: documents of the folder, answers and stacks, no logs and no leavings."""
+    name = path.rpartition("/")[2]
+    return not path.startswith(f"{RUNGS}/") or (
+        path.count("/") == 2 and (_ANSWER.fullmatch(name) or _STACK.fullmatch(name)) is not None
+    )
 
 
 def answer_path(rung: Rung, rank: str) -> str:

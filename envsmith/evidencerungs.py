@@ -5,19 +5,21 @@ Every fault is a sentence. Pure: the documents come in as values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from envsmith.bundlejson import to_json
+from envsmith.evidence import RUNGS, VERIFY
 from envsmith.evidencefacts import (
     NOT_PASSING,
     OWN_WORK,
     UNANSWERED,
     Rung,
     answer_path,
+    is_plain_name,
     statements_of,
 )
-from envsmith.smoke import LADDER, Ended, parse_answer
+from envsmith.smoke import LADDER, MEMORY_TOLERANCE_BYTES, Ended, parse_answer
 
 #: Rungs that were not climbed.
 _NOT_RUN: Final = ("skipped", "not-run")
@@ -55,8 +57,8 @@ def _row_faults(rung: Rung) -> Iterator[str]:
     if about.payload:
         argv = rung.row.get("argv")
         wanted = ["-B", "-X", "faulthandler", "-m", f"envsmith_rungs.{rung.kind.replace('-', '_')}"]
-        words = argv if isinstance(argv, list) and all(isinstance(one, str) for one in argv) else []
-        if words[1:6] != wanted or len(words) != 7 or not words[6].endswith(f"/{rung.folder}/task.json"):
+        given = argv if isinstance(argv, list) and all(isinstance(one, str) for one in argv) else []
+        if given[1:6] != wanted or len(given) != 7 or not given[6].endswith(f"/{rung.folder}/task.json"):
             yield f"the rung `{rung.folder}` has a command line that runs no rung of that kind"
 
 
@@ -125,3 +127,65 @@ def _against(statements: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for one in statements:
         if one.get("verdict") in NOT_PASSING:
             yield f"`{str(one.get('what'))[:60]}`"
+
+
+def ladder_faults(rungs: Sequence[Rung], paths: Collection[str]) -> Iterator[str]:
+    """Say where the rungs of a record and the files of the folder are not those of one run, whole and in order."""
+    climbed = [rung for rung in rungs if rung.status not in _NOT_RUN]
+    for number, rung in enumerate(climbed, 1):
+        name = f"{number:02d}-{rung.rung}"
+        named = rung.row.get("folder") == f"{RUNGS}/{rung.folder}" and rung.folder.startswith(f"{number:02d}-")
+        if not named or (is_plain_name(name) and rung.folder != name):
+            yield f"the rung `{rung.rung}` is number {number} of the record, and its folder is `{rung.folder}`"
+    held = {path.split("/")[1] for path in paths if path.startswith(f"{RUNGS}/")}
+    for name in sorted(held - {rung.folder for rung in climbed})[:20]:
+        yield f"there are files of a rung `{name}`, and the record says of none that it was climbed"
+    if VERIFY in paths and all(rung.kind != "static" for rung in climbed):
+        yield f"there is a `{VERIFY}`, and the record has no rung `static`"
+    if any(rung.status not in _NOT_RUN for rung in rungs[len(climbed) :]):
+        yield "a rung was climbed after one that was not"
+
+
+def given_back_faults(rungs: Sequence[Rung]) -> Iterator[str]:
+    """Say what contradicts that everything was given back, where `exit-clean` or a command after it passed.
+
+    Rungs before `exit-clean` are judged by it, commands by themselves.
+    """
+    at = next((n for n, rung in enumerate(rungs) if rung.kind == "exit-clean" and rung.status == "passed"), None)
+    if at is not None:
+        memory = rungs[at].row.get("device_memory")
+        baseline = memory.get("before") if isinstance(memory, Mapping) else None
+        for rung in rungs[:at]:
+            for words in _kept(rung, baseline):
+                yield f"the rung `exit-clean` passed, and `{rung.rung}` {words}"
+        for words in _kept(rungs[at], baseline):
+            yield f"the rung `exit-clean` passed, and afterwards it {words}"
+    for rung in rungs:
+        if rung.kind == "command" and rung.status == "passed":
+            memory = rung.row.get("device_memory")
+            for words in _kept(rung, memory.get("before") if isinstance(memory, Mapping) else None):
+                yield f"the rung `{rung.rung}` passed, and {words}"
+
+
+def _kept(rung: Rung, baseline: Any) -> Iterator[str]:
+    """What a rung did not give back, as the ends of sentences."""
+    if rung.left_behind:
+        yield "left processes behind"
+    if rung.row.get("shared_memory_left"):
+        yield "left shared memory behind"
+    if any(code != 0 for code in rung.exit_codes.values()):
+        yield "has other exit codes than 0"
+    memory = rung.row.get("device_memory")
+    if memory is None:
+        return
+    after = memory.get("after") if isinstance(memory, Mapping) else ()
+    if after is None or baseline is None:
+        return
+    if not _are_counts(after) or not _are_counts(baseline) or len(after) != len(baseline):
+        yield "has counts of device memory that are none"
+    elif any(now > was + MEMORY_TOLERANCE_BYTES for was, now in zip(baseline, after, strict=True)):
+        yield "held device memory that was not in use before"
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)

@@ -91,6 +91,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "officer_sheet",
         "smoke",
         "evidencerungs",
+        "evidencepapers",
         "evidencecheck",
     ),
     ("tools", "probe"),

@@ -33,25 +33,30 @@ from envsmith.evidence import (
 )
 from envsmith.evidencefacts import (
     Rung,
-    ending,
+    death,
+    deaths,
+    findings_of,
+    host_of,
     identities_document,
     launch_document,
     patches_document,
     rank_of_answer,
+    report_document,
+    report_of,
     rungs_of,
     seconds_document,
+    stack_path,
 )
 from envsmith.evidencehtml import page
 from envsmith.evidencesummary import Told, markdown, summarise
 from envsmith.launch import LaunchEnvironment
 from envsmith.lock import Lock
-from envsmith.nativestack import ended, stacks_of
+from envsmith.nativestack import stacks_of
 from envsmith.receipt import Receipt
-from envsmith.redaction import CUT, holds_secret, without_secrets
+from envsmith.redaction import CUT, holds_secret
 from envsmith.report import Report
 from envsmith.report_text import text as report_text
 from envsmith.scrubbing import Scrubber
-from envsmith.toml_reader import TomlError, read_toml
 from envsmith.tools.files import filesystem
 
 _TYPES = {
@@ -70,8 +75,7 @@ class Pile:
     _rungs: tuple[Rung, ...] = ()
     _record: dict[str, Any] = field(default_factory=dict)
     _patches: list[dict[str, Any]] = field(default_factory=list)
-    _host: dict[str, Any] = field(default_factory=dict)
-    _stacks: dict[str, str] = field(default_factory=dict)
+    _host: Mapping[str, Any] = field(default_factory=dict)
     _receipt: Receipt | None = None
 
     def write(self, path: str, data: bytes) -> None:
@@ -127,11 +131,7 @@ class Pile:
         before = self.scrubber.count
         clean = self.scrubber.text(snapshot)
         self._add(HOST, clean, "snapshot of the machine, and the versions in the env", before=before)
-        try:
-            host = read_toml(clean).get("host")
-        except TomlError:
-            host = None
-        self._host = host if isinstance(host, dict) else {}
+        self._host = host_of(clean) or {}
 
     def add_launch(self, launch: LaunchEnvironment, environment: Mapping[str, str]) -> None:
         """The environment of the processes."""
@@ -147,19 +147,9 @@ class Pile:
 
     def add_report(self, report: Report) -> None:
         """What verify said."""
-        findings = [without_secrets(one).to_dict() for one in report.findings]
-        content = {
-            "subject": report.subject,
-            "families": list(report.families),
-            "findings": findings,
-            "environment": dict(report.environment),
-            "figures": dict(report.figures),
-        }
-        self._add_json(VERIFY, content, "report of verify")
-        before = self.scrubber.count
-        self._add(
-            VERIFY_TEXT, self.scrubber.text(report_text(report)) + "\n", "report of verify, as text", before=before
-        )
+        # the text is made of the document, so that whoever has that can make it again
+        clean = report_of(self._add_json(VERIFY, report_document(report), "report of verify"))
+        self._add(VERIFY_TEXT, report_text(clean) + "\n", "report of verify, as text")
 
     def add_run(self, record: Mapping[str, Any], folders: Mapping[str, Path], stages: Mapping[str, float]) -> None:
         """The record, and logs and answers of every rung; `folders` are where they lie, by their names here."""
@@ -201,25 +191,21 @@ class Pile:
         stacks = stacks_of(log)
         if not stacks and (code is None or code >= 0):
             return
-        how = f"rank {rank}: {ending(rung, rank)}" if code is None else f"rank {rank} ended with {ended(code)}"
         said = stacks or ("its log holds no native stack\n",)
-        text = "\n".join((f"{how}\n", *said))
-        self._add(f"{RUNGS}/{rung.folder}/stack.{rank}.txt", text, f"native stacks of rank {rank} of `{rung.rung}`")
-        if code != 0 or rung.folder not in self._stacks:
-            self._stacks[rung.folder] = how
+        text = "\n".join((f"{death(rung, rank)}\n", *said))
+        self._add(stack_path(rung, rank), text, f"native stacks of rank {rank} of `{rung.rung}`")
 
     def add_summary(self, about: About) -> None:
         """The page for people, made of what was written before."""
         assert self._receipt is not None, "the env comes first"
-        findings = self._record.get("findings")
         told = Told(
             about=about,
             receipt=self._receipt,
             rungs=self._rungs,
-            findings=[one for one in findings if isinstance(one, Mapping)] if isinstance(findings, list) else [],
+            findings=findings_of(self._record),
             host=self._host,
             patches=self._patches,
-            stacks=self._stacks,
+            stacks=deaths(self._rungs, {one.path for one in self.rows}),
         )
         summary = summarise(told)
         self._add(SUMMARY, markdown(summary), "one page for people")

@@ -261,7 +261,7 @@ def snapshot_text(subject: Subject, environ: Mapping[str, str]) -> str:
         )
     except EnvsmithError as error:
         reason = " ".join(error.problems[0].message.split())
-        return f"# the host could not be looked at: {reason[:400]}\n"
+        return f"# the host could not be looked at: {reason[:400]}\n[host]\n"
 
 
 def _bill(subject: Subject, lock: Lock) -> str:

@@ -20,7 +20,7 @@ from envsmith.commands.evidencing import require_free_folder
 from envsmith.errors import EnvsmithError, InputError
 from envsmith.evidence import MANIFEST, NAMESPACE, SIGNATURE, SUMS
 from tests.support.project import Said, envsmith
-from tests.support.smoke import CRASH, Run, env_of, good_run, material, said, warning, written
+from tests.support.smoke import CRASH, SHA, Run, env_of, good_run, material, said, warning, written
 from tests.support.stage import Stage
 
 SECRETS = {
@@ -107,7 +107,7 @@ def test_a_folder_checks_elsewhere_and_two_people_read_the_same_digest(copy: Pat
     assert (found.code, found.json["errors"]) == (0, [])
     data = found.json["data"]
     assert (data["kind"], data["result"], data["checked"]) == ("evidence", "passed", True)
-    assert [one["status"] for one in data["rungs"]] == ["passed"] * 3
+    assert [one["status"] for one in data["rungs"]] == ["passed"] * 4
     assert data["digest"] == f"sha256:{hashlib.sha256((copy / MANIFEST).read_bytes()).hexdigest()}"
     subprocess.run(["sha256sum", "--quiet", "-c", SUMS], cwd=copy, check=True, timeout=60)
     text = envsmith("inspect", str(copy), cwd=copy.parent)
@@ -179,7 +179,7 @@ def test_a_failed_run_is_good_evidence_of_a_failure_with_stack_and_signal(built:
     assert answer.problems == ()
     found = inspect(tmp_path / "e", "--check")
     assert (found.code, found.json["data"]["result"]) == (0, "failed")
-    stack = (tmp_path / "e" / "rungs" / "04-train-step" / "stack.1.txt").read_text()
+    stack = (tmp_path / "e" / "rungs" / "05-train-step" / "stack.1.txt").read_text()
     assert stack.startswith("rank 1 ended with SIGSEGV (exit code -11)\n")
     assert "pyarrow/lib.py" in stack
     assert "loading weights" not in stack
@@ -425,10 +425,39 @@ def _finding(content: Any) -> None:
     content["findings"] = [{"check": "files", "severity": "error"}]
 
 
+def _without_static(folder: Path) -> None:
+    edit(folder, "record.json", lambda content: content["rungs"].pop(0))
+    edit(folder, "seconds.json", lambda content: content["rungs"].pop("01-static"))
+
+
+def _more_files(folder: Path) -> None:
+    (folder / "rungs" / "09-embed").mkdir()
+    (folder / "rungs" / "09-embed" / "rank0.log").write_text("done\n")
+    listed = {"path": "rungs/09-embed/rank0.log", "size": 0, "sha256": SHA, "media-type": "text/plain", "what": "a log"}
+    edit(folder, MANIFEST, lambda content: content["files"].append(listed))
+    edit(folder, MANIFEST, lambda content: content["files"].sort(key=lambda one: one["path"]))
+
+
 CAREFUL: dict[str, tuple[Callable[[Path], None], int]] = {
     "a status that was changed": (_status("failed"), 1),
     "a rung that was left out of the record": (record(lambda content: content["rungs"].pop(1)), 1),
     "an exit code that was not 0": (record(lambda content: content["rungs"][1]["exit_codes"].update({"1": 1})), 1),
+    "a rung that was left out with all of its traces": (_without_static, 1),
+    "files of a rung that the record does not have": (_more_files, 1),
+    "a rung that has another number": (row(folder="rungs/09-collective"), 1),
+    "shared memory that was left behind": (row(shared_memory_left=[{"name": "x", "size_bytes": 1 << 30}]), 1),
+    "device memory that was not given back": (row(device_memory={"before": [0], "after": [80 << 30]}), 1),
+    "processes that were left behind": (row(left_behind=[{"pid": 1, "name": "x"}]), 1),
+    "a record of another env": (record(lambda content: content.update(env="demo/other")), 1),
+    "a record of another year": (record(lambda content: content.update(started="1999-01-01T00:00:00+00:00")), 1),
+    "a record that took longer": (record(lambda content: content.update(seconds=9999)), 1),
+    "a record of no time": (record(lambda content: content.update(seconds=10**400)), 1),
+    "no host": (lambda folder: (folder / "host.toml").write_text("") and None, 1),
+    "no launch": (lambda folder: (folder / "launch.json").write_text("{}") and None, 1),
+    "a launch that sets less": (lambda folder: edit(folder, "launch.json", lambda one: one["set"].clear()), 1),
+    "no words of verify": (lambda folder: (folder / "verify.txt").write_text("") and None, 1),
+    "other words of verify": (lambda folder: (folder / "verify.txt").write_text("fine\n") and None, 1),
+    "a report of nothing": (lambda folder: (folder / "verify.json").write_text('{"findings": []}') and None, 1),
     "a device that no answer says": (row(device="cuda:0 NVIDIA H200 141 GB"), 1),
     "figures that no answer says": (row(figures={"all_reduce_gb_per_s": 900.0}), 1),
     "figures of a rank that no answer says": (row(figures_of_ranks={"1": {"all_reduce_gb_per_s": 1.0}}), 1),
@@ -537,8 +566,44 @@ def test_files_that_were_changed_with_care_do_not_agree_with_each_other(kind: st
         inspect_evidence(str(copy), check=True, trust=None, expect=None, screen=Screen(quiet=True))
     assert caught.value.exit_code == exit_code, str(caught.value)
     found = {one.code for one in caught.value.problems}
-    assert found <= {"evidence-inconsistent", "evidence-identity-differs"}
+    assert found <= {"evidence-inconsistent", "evidence-identity-differs", "evidence-summary-differs"}
     assert ("evidence-identity-differs" in found) == (exit_code == 5)
+
+
+PAGES: dict[str, Callable[[Path], None]] = {
+    "a part more": _text("SUMMARY.md", "## How to check", "## Devices\n\n- All ran on 8 x H200\n\n## How to check"),
+    "another digit": _text("SUMMARY.md", "311.2", "911.2"),
+    "a script": _text("SUMMARY.html", "</main>", "<script src=//evil.example/x.js></script></main>"),
+    "a frame": _text("SUMMARY.html", "</main>", "<iframe src=//evil.example></iframe></main>"),
+    "nothing": lambda folder: (folder / "SUMMARY.md").write_text("") and None,
+}
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_page_that_the_other_files_do_not_give_is_found(kind: str, copy: Path) -> None:
+    PAGES[kind](copy)
+    reseal(copy)
+    found = inspect(copy, "--check")
+    assert (found.code, codes(found)) == (1, {"evidence-summary-differs"})
+
+
+def test_pages_of_another_version_are_held_against_what_they_have_to_state(copy: Path) -> None:
+    for name in ("SUMMARY.md", "SUMMARY.html"):
+        (copy / name).write_text((copy / name).read_text() + "\n")
+    edit(copy, MANIFEST, lambda content: content.update(envsmith="0.0.1"))
+    reseal(copy)
+    assert inspect(copy, "--check").code == 0
+    (copy / "SUMMARY.md").write_text("fine\n")
+    reseal(copy)
+    assert codes(inspect(copy, "--check")) == {"evidence-summary-differs"}
+
+
+def test_documents_that_no_memory_should_hold_are_not_read(copy: Path) -> None:
+    for name in ("record.json", "identities.json", "seconds.json"):
+        os.truncate(copy / name, 50 << 20)
+    reseal(copy)
+    found = inspect(copy, "--check")
+    assert (found.code, codes(found)) == (5, {"evidence-too-large"})
 
 
 def test_a_folder_that_was_changed_with_care_has_another_digest(copy: Path) -> None:
@@ -624,7 +689,8 @@ def test_hostile_json_with_a_good_digest_is_a_clear_error(name: str, data: bytes
     reseal(copy)
     with pytest.raises(EnvsmithError) as caught:
         inspect_evidence(str(copy), check=True, trust=None, expect=None, screen=Screen(quiet=True))
-    assert {one.code for one in caught.value.problems} == {"evidence-inconsistent"}
+    codes = {one.code for one in caught.value.problems}
+    assert "evidence-inconsistent" in codes and codes <= {"evidence-inconsistent", "evidence-summary-differs"}
 
 
 # signatures

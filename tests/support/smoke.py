@@ -111,7 +111,13 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        return {"env": "demo/app", "folder": str(self.folder), "rungs": self.rungs, "findings": self.findings}
+        return {
+            "env": "demo/app",
+            "folder": str(self.folder),
+            "seconds": 20.0,
+            "rungs": self.rungs,
+            "findings": self.findings,
+        }
 
 
 def said(what: str, verdict: str, message: str = "so it is", subject: str | None = None) -> dict[str, Any]:
@@ -135,6 +141,8 @@ def good_run(folder: Path) -> Run:
         ),
         identities={"model": {"config.json": SHA, "special_tokens_map.json": SHA}, "data": {"rows.jsonl": SHA}},
     )
+    memory = {"before": [0], "after": [0]}
+    run.add("exit-clean", codes=(), device=None, device_memory=memory)
     return run
 
 
@@ -142,9 +150,10 @@ def material(subject: Subject, run: Run, **more: Any) -> EvidenceMaterial:
     """What the runner would hand over."""
     launch = resolved(subject.launch, subject.directory, os.environ)
     now = datetime.now(timezone.utc) + timedelta(seconds=60)
-    report = Report(subject="demo/app", families=("files",), findings=())
+    there = any(row["kind"] == "static" for row in run.rungs)
+    report = Report(subject="demo/app", families=("files",), findings=()) if there else None
     made = EvidenceMaterial(
-        record=run.record,
+        record={**run.record, "started": now.isoformat(timespec="seconds")},
         subject=subject,
         report=report,
         launch=launch,
