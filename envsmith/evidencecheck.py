@@ -150,7 +150,7 @@ def judge_papers(manifest: EvidenceManifest, papers: Papers, where: str) -> Iter
     yield from (_differs(words, where) for words in whole)
     wanted = patches_document(papers.lock, receipt) if papers.lock and receipt else None
     for words in pages_faults(about, record, receipt, rungs, wanted, texts, paths):
-        yield _differs(words, where, code="evidence-summary-differs")
+        yield Problem(code="evidence-summary-differs", message=words, where=where, hint=_HINT)
     yield from _judge_findings(record, rungs, where)
     yield from _judge_times(manifest, papers, rungs, where)
     answers = {path: one for path, one in papers.documents.items() if path.startswith("rungs/")}
@@ -311,11 +311,9 @@ def _other(message: str, expected: str | None, actual: str | None, where: str) -
     )
 
 
-def _differs(
-    message: str, where: str, expected: str | None = None, actual: str | None = None, *, code: str = SHORTCOMINGS[0]
-) -> Problem:
+def _differs(message: str, where: str, expected: str | None = None, actual: str | None = None) -> Problem:
     return Problem(
-        code=code,
+        code="evidence-inconsistent",
         message=message,
         where=where,
         hint=_HINT,

@@ -216,6 +216,28 @@ def rank_of_answer(name: str) -> str | None:
     return found[1] if found else None
 
 
+def shallow_answer(answer: Any) -> Any:
+    """An answer without what lies deeper than a document of the folder may nest; the rest is as it was."""
+    return {key: _shallow(value) for key, value in answer.items()} if isinstance(answer, Mapping) else _shallow(answer)
+
+
+def shallow_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for the row of a rung, so that both still say the same."""
+    ranks = row.get("figures_of_ranks")
+    others = {str(rank): _shallow(one) for rank, one in ranks.items()} if isinstance(ranks, Mapping) else ranks
+    return {key: others if key == "figures_of_ranks" else _shallow(value) for key, value in row.items()}
+
+
+def _shallow(value: Any, levels: int = 16) -> Any:
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if levels == 0:
+        return "(nests too deep)"
+    if isinstance(value, Mapping):
+        return {key: _shallow(inner, levels - 1) for key, inner in value.items()}
+    return [_shallow(inner, levels - 1) for inner in value]
+
+
 def is_paper(path: str) -> bool:
     """Whether a file's content is judged: documents of the folder, answers and stacks, no logs and no leavings."""
     name = path.rpartition("/")[2]

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envsmith.bundlejson import parsed
-from envsmith.commands.evidencelogs import Left, files_of, read_kept
+from envsmith.commands.evidencelogs import KEPT_BYTES, Left, files_of, read_kept
 from envsmith.commands.smokerecord import finite
 from envsmith.evidence import (
     HOST,
@@ -45,6 +44,7 @@ from envsmith.evidencefacts import (
     report_of,
     rungs_of,
     seconds_document,
+    shallow_answer,
     stack_path,
 )
 from envsmith.evidencehtml import page
@@ -59,6 +59,8 @@ from envsmith.report_text import text as report_text
 from envsmith.scrubbing import Scrubber
 from envsmith.tools.files import filesystem
 
+#: As much of an answer as a run reads.
+ANSWER_BYTES = 16 << 20
 _TYPES = {
     ".json": "application/json", ".toml": "application/toml", ".md": "text/markdown", ".html": "text/html",
     ".yaml": "application/yaml", ".yml": "application/yaml", ".csv": "text/csv",
@@ -155,6 +157,7 @@ class Pile:
         """The record, and logs and answers of every rung; `folders` are where they lie, by their names here."""
         assert self._receipt is not None, "the env comes first"
         self._record = self._add_json(RECORD, record, "record of the run: every rung, and what was found")
+        self._record = json.loads(_json(self._record).encode("utf-8", "replace"))  # as its readers see it
         self._rungs = rungs_of(self._record)
         answers: dict[str, Any] = {}
         for rung in self._rungs:
@@ -164,23 +167,38 @@ class Pile:
         self._add(SECONDS, _json(seconds_document(self._receipt, self._rungs, stages)), "seconds of every stage")
 
     def _add_left(self, rung: Rung, left: Left, answers: dict[str, Any]) -> None:
-        path, kept = f"{RUNGS}/{rung.folder}/{left.name}", read_kept(left.path)
         rank = rank_of_answer(left.name)
+        kept = read_kept(left.path, KEPT_BYTES if rank is None else ANSWER_BYTES)
+        name = self._clean_name(left.name)
+        path = self._free(f"{RUNGS}/{rung.folder}/{name}")
         if left.path.suffix == ".json" and not kept.cut_bytes:
-            what = f"answer of rank {rank} of `{rung.rung}`" if rank is not None else f"`{left.name}` of `{rung.rung}`"
+            what = f"answer of rank {rank} of `{rung.rung}`" if rank is not None else f"`{name}` of `{rung.rung}`"
             try:
-                value = parsed(json.dumps(self._lenient(kept.text)))
+                value = shallow_answer(self._lenient(kept.text))
             except (ValueError, RecursionError):
-                pass  # no JSON: it is kept as a text, and the check says so of an answer
+                pass  # no JSON, and no answer: what the run could not read is kept as a text
             else:
                 answers[path] = self._add_json(path, value, what)
                 return
+            path = self._free(f"{path}.txt")
         before = self.scrubber.count
         clean = self.scrubber.text(kept.text)
-        of = f"log of rank {left.rank} of" if left.rank is not None else f"`{left.name}` of"
+        of = f"log of rank {left.rank} of" if left.rank is not None else f"`{name}` of"
         self._add(path, clean, f"{of} `{rung.rung}`", before=before, cut_bytes=kept.cut_bytes)
         if left.rank is not None:
             self._add_stack(rung, left.rank, clean)
+
+    def _clean_name(self, name: str) -> str:
+        """A name without its secrets, of characters that a path here may have."""
+        clean = self.scrubber.text(name)
+        return name if clean == name else clean.replace(CUT, "cut")
+
+    def _free(self, path: str) -> str:
+        """A path that no other file has, also where case does not count."""
+        there = {one.path.casefold() for one in self.rows}
+        stem, dot, ending = path.rpartition(".")
+        tried = (path, *(f"{stem}-{number}{dot}{ending}" for number in range(2, 1000)))
+        return next(one for one in tried if one.casefold() not in there)
 
     def _lenient(self, text: str) -> Any:
         """Read JSON as Python writes it; NaN and infinity become text, as in the record."""

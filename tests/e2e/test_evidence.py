@@ -239,6 +239,39 @@ def test_a_secret_in_the_launch_table_is_cut_and_the_folder_still_checks(built: 
     assert inspect(tmp_path / "e", "--check").code == 0
 
 
+def test_odd_answers_of_a_rung_that_passed_are_evidence_that_checks(built: Any, tmp_path: Path) -> None:
+    deep: Any = 1
+    for _ in range(30):
+        deep = [deep]
+    figures = {"deep": deep, "half\ud800": "pair\ud800", "many": int("9" * 4200), "large": float("inf")}
+    run = Run(tmp_path / "run")
+    run.add("collective", codes=(0, 0), figures=figures, statements=(said("x", "ok"),))
+    for rank in (0, 1):
+        path = run.folder / "01-collective" / f"answer.{rank}.json"
+        path.write_text(path.read_text().replace("Infinity", "1e999"))
+    assert written(tmp_path / "e", material(env_of(built.envs), run)).problems == ()
+    found = inspect(tmp_path / "e", "--check")
+    assert (found.code, found.json["data"]["result"]) == (0, "passed")
+
+
+def test_an_answer_that_the_run_could_not_read_is_kept_as_a_text(built: Any, tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    folder = run.add("device", "failed", answered=())
+    (folder / "answer.0.json").write_text("{")
+    assert written(tmp_path / "e", material(env_of(built.envs), run)).problems == ()
+    assert (tmp_path / "e" / "rungs" / "01-device" / "answer.0.json.txt").read_text() == "{"
+
+
+def test_no_secret_in_the_name_of_a_file_enters(built: Any, tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    folder = run.add("device")
+    (folder / f"{SECRETS['HF_TOKEN']}.txt").write_text("x")
+    assert written(tmp_path / "e", material(env_of(built.envs), run)).problems == ()
+    assert "hf_AbC" not in "".join(map(str, (tmp_path / "e").rglob("*")))
+    assert "hf_AbC" not in (tmp_path / "e" / MANIFEST).read_text() + (tmp_path / "e" / SUMS).read_text()
+    assert (tmp_path / "e" / "rungs" / "01-device" / "cut.txt").is_file()
+
+
 def test_a_long_log_keeps_its_beginning_and_its_end_and_says_the_cut(built: Any, tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     lines = b"".join(b"step %07d loss 4.25 \xff\n" % n for n in range(350_000))
