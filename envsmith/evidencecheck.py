@@ -7,7 +7,7 @@ written anew with care; against that stand its digest, said over another channel
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,11 @@ from envsmith.evidence import (
     IDENTITIES,
     LOCK,
     MANIFEST,
-    PAGE,
     PATCHES,
     RECEIPT,
     RECORD,
     SBOM,
     SECONDS,
-    SUMMARY,
     SUMS,
     VERIFY,
     EvidenceManifest,
@@ -32,25 +30,20 @@ from envsmith.evidence import (
     overall,
 )
 from envsmith.evidencefacts import (
-    NOT_PASSING,
-    OWN_WORK,
-    UNANSWERED,
     Rung,
-    answer_path,
     identities_document,
     patches_document,
     rungs_of,
-    statements_of,
 )
-from envsmith.evidencehtml import page_faults
-from envsmith.evidencesummary import stated
+from envsmith.evidencepapers import pages_faults, paper_faults, stack_faults
+from envsmith.evidencerungs import given_back_faults, ladder_faults, rung_faults
 from envsmith.lock import Lock, digest, fingerprint
 from envsmith.lock import parse as parse_lock
 from envsmith.receipt import Receipt
 from envsmith.receipt import parse as parse_receipt
 
 #: Problems that are no damage of the folder: its files are whole, and do not agree.
-SHORTCOMING = "evidence-inconsistent"
+SHORTCOMINGS = ("evidence-inconsistent", "evidence-summary-differs")
 _HINT = "the files of this folder do not belong together: do not rely on it, run the rungs again"
 #: Rungs run one after the other; clocks are read a little before and after.
 _SLACK_S = 5.0
@@ -74,8 +67,8 @@ class Papers:
     lock: Lock | None
     lock_text: str
     receipt: Receipt | None
-    summary: str
-    page: str
+    texts: Mapping[str, str]
+    """Every other file that was read, by path."""
 
 
 def judge_tree(manifest: EvidenceManifest, seen: Mapping[str, Seen], where: str) -> Iterator[Problem]:
@@ -113,7 +106,7 @@ def read_papers(contents: Mapping[str, bytes], where: str) -> tuple[Papers, tupl
                 documents[path] = parsed(data.decode("utf-8"))
             except ValueError as error:
                 problems.append(_differs(f"`{path}` is not JSON: {error!s:.120}", where))
-    texts = {path: contents.get(path, b"").decode("utf-8", "replace") for path in (LOCK, RECEIPT, SUMMARY, PAGE)}
+    texts = {path: contents.get(path, b"").decode("utf-8", "replace") for path in (LOCK, RECEIPT)}
 
     def read(path: str, parse: Callable[[str, str], Any]) -> Any:
         try:
@@ -127,8 +120,7 @@ def read_papers(contents: Mapping[str, bytes], where: str) -> tuple[Papers, tupl
         lock=read(LOCK, parse_lock),
         lock_text=texts[LOCK],
         receipt=read(RECEIPT, parse_receipt),
-        summary=texts[SUMMARY],
-        page=texts[PAGE],
+        texts={path: data.decode("utf-8", "replace") for path, data in contents.items() if path not in documents},
     )
     return papers, tuple(problems)
 
@@ -150,7 +142,15 @@ def judge_papers(manifest: EvidenceManifest, papers: Papers, where: str) -> Iter
         return
     yield from _judge_result(manifest, papers, rungs, where)
     for rung in rungs:
-        yield from _judge_rung(rung, papers.documents, where)
+        yield from (_differs(words, where) for words in rung_faults(rung, papers.documents))
+    paths = [one.path for one in manifest.files]
+    about, receipt, texts = manifest.about, papers.receipt, papers.texts
+    whole = [*ladder_faults(rungs, paths), *given_back_faults(rungs), *stack_faults(rungs, texts)]
+    whole += paper_faults(about, record, receipt, papers.documents, texts)
+    yield from (_differs(words, where) for words in whole)
+    wanted = patches_document(papers.lock, receipt) if papers.lock and receipt else None
+    for words in pages_faults(about, record, receipt, rungs, wanted, texts, paths):
+        yield Problem(code="evidence-summary-differs", message=words, where=where, hint=_HINT)
     yield from _judge_findings(record, rungs, where)
     yield from _judge_times(manifest, papers, rungs, where)
     answers = {path: one for path, one in papers.documents.items() if path.startswith("rungs/")}
@@ -233,11 +233,6 @@ def _judge_result(manifest: EvidenceManifest, papers: Papers, rungs: tuple[Rung,
     result = overall(rung.status for rung in rungs)
     if result != about.result:
         yield _differs(f"`{MANIFEST}` states another result than the rungs give", where, result, about.result)
-    missing, extra = stated(papers.summary, about, rungs)
-    for words in (*missing[:10], *extra[:10]):
-        yield _differs(f"`{SUMMARY}` {words}", where)
-    for words in [*page_faults(papers.page, about, rungs)][:10]:
-        yield _differs(f"`{PAGE}` {words}", where)
     report = papers.documents.get(VERIFY)
     if any(rung.kind == "static" and rung.status == "passed" for rung in rungs):
         if report is None:
@@ -253,31 +248,6 @@ def _errors(report: Any) -> int:
     return sum(not isinstance(one, Mapping) or one.get("severity") == "error" for one in findings)
 
 
-def _judge_rung(rung: Rung, documents: Mapping[str, Any], where: str) -> Iterator[Problem]:
-    """A rung that passed has every exit code 0, every answer, and no statement against it."""
-    if rung.status != "passed":
-        if rung.status in ("skipped", "not-run") and rung.exit_codes:
-            yield _differs(f"the rung `{rung.folder}` is {rung.status}, and has exit codes", where)
-        return
-    if not rung.exit_codes and rung.kind not in OWN_WORK:
-        yield _differs(f"the rung `{rung.folder}` passed without an exit code", where)
-    bad = sorted(rank for rank, code in rung.exit_codes.items() if code != 0)
-    if bad:
-        codes = ", ".join(f"rank {rank}: {rung.exit_codes[rank]}" for rank in bad)
-        yield _differs(f"the rung `{rung.folder}` passed with other exit codes than 0 ({codes})", where)
-    against = [*_against(rung.statements)]
-    for rank in sorted(rung.exit_codes):
-        path = answer_path(rung, rank)
-        if path not in documents and rung.kind not in UNANSWERED:
-            yield _differs(f"the rung `{rung.folder}` passed, and `{path}` is not there", where)
-        elif path in documents and not isinstance(documents[path], Mapping):
-            yield _differs(f"the rung `{rung.folder}` passed, and `{path}` is not an answer", where)
-        against += [f"{path}: {what}" for what in _against(statements_of(documents.get(path)))]
-    if against:
-        words = ", ".join(dict.fromkeys(against))[:200]
-        yield _differs(f"the rung `{rung.folder}` passed with statements against it ({words})", where)
-
-
 def _judge_findings(record: Mapping[str, Any], rungs: tuple[Rung, ...], where: str) -> Iterator[Problem]:
     """What the record says as a whole: its result, what was found, and what was left behind."""
     result = overall(rung.status for rung in rungs)
@@ -291,15 +261,6 @@ def _judge_findings(record: Mapping[str, Any], rungs: tuple[Rung, ...], where: s
         statuses.setdefault(rung.kind, set()).add(rung.status)
     for kind in sorted(kind for kind, there in statuses.items() if there == {"passed"} and kind in errors):
         yield _differs(f"the rung `{kind}` passed, and an error was found in it", where)
-    left = [rung.rung for rung in rungs if rung.left_behind]
-    if left and "passed" in statuses.get("exit-clean", ()):
-        yield _differs(f"the rung `exit-clean` passed, and `{left[0]}` left processes behind", where)
-
-
-def _against(statements: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for one in statements:
-        if one.get("verdict") in NOT_PASSING:
-            yield f"`{str(one.get('what'))[:60]}`"
 
 
 def _judge_times(manifest: EvidenceManifest, papers: Papers, rungs: tuple[Rung, ...], where: str) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from envsmith.errors import printable
 from envsmith.evidence import About
-from envsmith.evidencefacts import Rung
+from envsmith.evidencefacts import Rung, ending
 from envsmith.receipt import Receipt
 from envsmith.recipe import RUNGS as LADDER
 
@@ -192,7 +192,11 @@ def _errors(told: Told) -> Iterator[str]:
     for rung in told.rungs:
         if rung.status not in ("failed", "inconclusive"):
             continue
-        codes = [f"rank {rank}: {code}" for rank, code in sorted(rung.exit_codes.items()) if code != 0]
+        codes = [
+            f"rank {rank}: {ending(rung, rank) if code is None else code}"
+            for rank, code in sorted(rung.exit_codes.items())
+            if code != 0
+        ]
         first = rung.first_error
         if first:
             said = f"{first.get('file')}:{first.get('line')}: {first.get('text')}"

@@ -20,6 +20,13 @@ READ = 4096
 #: A variable or option with one of these words in its name holds a secret; the probe's payload has the same list.
 _WORDS = ("TOKEN", "KEY", "PASSWORD", "PASSWD", "SECRET", "CREDENTIAL")
 _ANY_WORD = re.compile("|".join(_WORDS), re.IGNORECASE)
+#: Words that say so only as a whole part of a name, most as its last one: `DB_PASS`, `GH_PAT`, `MYSQL_PWD`, `--pw`;
+#: not `PATH`, not `forward_pass_ms`, not the `session_dir` of Ray.
+_WHOLE_PART = re.compile(
+    r"(?i)(?<![A-Z0-9])(?:(?:AUTH|COOKIES?)(?![A-Z0-9])|(?:PASS|PASSPHRASE|PAT|PW|PWD|SESSION(?:[_-]ID)?)$)"
+)
+#: Such names that every process has and that hold no secret.
+_KNOWN_NAMES = re.compile(r"(?i)(?:OLD)?PWD|(?:DESKTOP|XDG)_?SESSION\w*|GDMSESSION|SSH_AUTH_SOCK|XAUTHORITY")
 #: Names that readers look for and that hold no secret: `TOKENIZERS_PARALLELISM`, `KeyError: …`, `KeyboardInterrupt`.
 _HARMLESS = re.compile("TOKENIZ|KEYERROR|KEYBOARD|KEYWORD", re.IGNORECASE)
 
@@ -52,6 +59,11 @@ _PRIVATE_KEY = re.compile(
 
 #: User and password of a URL: everything up to the last `@` of the host part; with a colon, a password may hold `/`.
 _USER_INFO = re.compile(r"((?:^|(?<=[:\s'\"`]))//)(?:[^/\s]{0,4096}|[^/\s:@]{1,128}:(?!\d{1,5}/)\S{0,512})(?=@)")
+#: The path of a webhook is its secret. Source: api.slack.com/messaging/webhooks; Discord and Teams have the same.
+_WEBHOOK = re.compile(
+    r"(?i)(://(?:hooks\.[^\s/'\"]{1,253}|[^\s/'\"]{0,200}webhook[^\s/'\"]{0,200}"
+    r"|[^\s/'\"]{1,253}/(?:[^\s/'\"]{1,64}/){0,3}webhooks?)/)[^\s'\"(][^\s'\"]{0,2048}"
+)
 _QUERY = re.compile(r"(://[^\s?#'\"]{1,2048}\?)[^\s'\"]{1,4096}")
 
 #: How tokens begin, read 2026-11-30. GitHub: its changelog of 2021-03-31. GitLab: its issue 342327. W&B: seen in public
@@ -68,8 +80,9 @@ _ISSUED = re.compile(
 _MARKS = (
     "//", "bearer", "authorization", "cookie", "token", "key", "passw", "secret", "credential", "ghp_", "gho_", "ghu_",
     "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "sk-", "xox", "npm_", "pypi-", "aiza", "wandb_v1_", "akia", "asia",
-    "eyj",
+    "eyj", "pass", "auth", "pw", "session", "pat=", "pat:", "pat ", "pat'", 'pat"',
 )  # fmt: skip
+_WHOLE_MARKS = _MARKS[-9:]
 _RUN = re.compile(r"[A-Za-z0-9_+=-]{24,4096}")
 #: A token has a stretch of this many letters and digits; names of models and wheels are words between dashes.
 _LONGEST = 16
@@ -97,9 +110,9 @@ def redacted(text: str) -> str:
         text = f"{re.sub(r'[^ ]{1,512}$', '', text[: READ - 64])} … ({len(text):,} characters)"
     folded = text.casefold()
     if any(mark in folded for mark in _MARKS):
-        for pattern in (_USER_INFO, _QUERY, _BEARER, _COOKIE, _NETRC, _PRIVATE_KEY):
+        for pattern in (_USER_INFO, _WEBHOOK, _QUERY, _BEARER, _COOKIE, _NETRC, _PRIVATE_KEY):
             text = pattern.sub(rf"\1{CUT}", text)
-        if _ANY_WORD.search(text):
+        if _ANY_WORD.search(text) or any(mark in folded for mark in _WHOLE_MARKS):
             for named in _NAMED:
                 text = _without_values_after(named, text)
         text = _ISSUED.sub(CUT, text)
@@ -108,9 +121,16 @@ def redacted(text: str) -> str:
 
 def holds_secret(name: str) -> bool:
     """Say whether a variable of this name must not show its value: `HF_TOKEN` and `api_key`, not `keyring`."""
+    if _says_whole(name):
+        return True
     parts = [part.rstrip("sS") for part in re.split(r"[^A-Za-z0-9]+", name)]
     ends = any(part.upper().endswith(_WORDS) for part in parts)
     return ends or any(word in part for part in parts if part.isupper() for word in _WORDS if "TOKENIZ" not in part)
+
+
+def _says_whole(name: str) -> bool:
+    """Whether a whole part of a name says that it holds a secret."""
+    return _KNOWN_NAMES.fullmatch(name) is None and _WHOLE_PART.search(name) is not None
 
 
 def is_count(name: str, value: str) -> bool:
@@ -162,13 +182,20 @@ def _without_values_after(named: re.Pattern[str], text: str) -> str:
     """Cut what follows each name that holds a secret."""
     said, at = [], 0
     for found in named.finditer(text):
-        if found.start() < at or not _ANY_WORD.search(_HARMLESS.sub("", found[1])):
+        if found.start() < at or not _is_secret_in_text(found[1], found[0]):
             continue
         value = _VALUE.match(text, found.end())
         if value and not is_count(found[1], value[0]):
             said += [text[at : found.end()], CUT]
             at = value.end()
     return "".join([*said, text[at:]])
+
+
+def _is_secret_in_text(name: str, found: str) -> bool:
+    """Whether a name in a text gives a secret; a bare `pass: ` or `session: ` is a word of a sentence."""
+    if _ANY_WORD.search(_HARMLESS.sub("", name)):
+        return True
+    return _says_whole(name) and (not name.isalpha() or "=" in found)
 
 
 def _without_values(finding: Finding) -> str:

@@ -68,7 +68,6 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "evidencefacts",
         "evidencesummary",
         "evidencehtml",
-        "evidencecheck",
     ),
     (
         "plan",
@@ -91,6 +90,9 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "sbom",
         "officer_sheet",
         "smoke",
+        "evidencerungs",
+        "evidencepapers",
+        "evidencecheck",
     ),
     ("tools", "probe"),
     ("commands", "execute", "rungs"),

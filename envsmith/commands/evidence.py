@@ -18,7 +18,6 @@ from envsmith.evidence import (
     LARGEST_MANIFEST,
     MANIFEST,
     NAMESPACE,
-    RECEIPT,
     RECORD,
     SIGNATURE,
     SUMMARY,
@@ -28,14 +27,16 @@ from envsmith.evidence import (
     parse_manifest,
     sums_text,
 )
-from envsmith.evidencecheck import SHORTCOMING, Seen, judge_digest, judge_papers, judge_tree, read_papers
-from envsmith.evidencefacts import Rung, rungs_of
+from envsmith.evidencecheck import SHORTCOMINGS, Seen, judge_digest, judge_papers, judge_tree, read_papers
+from envsmith.evidencefacts import Rung, is_paper, rungs_of
 from envsmith.plan import megabytes
 from envsmith.sshsig import Signer, parse_signature, verify
 from envsmith.tools.plainfolder import look, read_plain, read_small
 
 #: Papers are read whole up to this size; only logs are larger, and those are not judged.
 _LARGEST_PAPER = 64 << 20
+#: So many bytes of papers are held at once.
+_MOST_PAPERS = 128 << 20
 _LARGEST_SIGNATURE = 1 << 16
 #: So many problems are said; the rest is counted.
 _SAID = 40
@@ -74,8 +75,8 @@ def inspect_evidence(word: str, *, check: bool, trust: str | None, expect: str |
     Raises:
         IntegrityError: `evidence-malformed`, `evidence-file-missing`, `evidence-file-changed`,
             `evidence-file-unlisted`, `evidence-file-unsafe`, `evidence-identity-differs`, `evidence-unexpected`,
-            `evidence-unsigned`, and those of signatures.
-        NegativeAnswer: `evidence-inconsistent`.
+            `evidence-unsigned`, `evidence-too-large`, and those of signatures.
+        NegativeAnswer: `evidence-inconsistent`, `evidence-summary-differs`.
         InputError: `expect-malformed`, `trust-unreadable`, `allowed-signers-malformed`.
     """
     wanted = None if expect is None else expected_digest(expect)
@@ -116,6 +117,7 @@ def open_evidence(folder: Path) -> OpenedEvidence:
 def judge(opened: OpenedEvidence, *, check: bool, screen: Screen) -> tuple[list[Problem], int]:
     """Return what is wrong with the files of a folder, and how many bytes were read for it."""
     problems = list(judge_tree(opened.manifest, opened.seen, opened.where))
+    problems += _size_problems(opened) if check else []
     if problems or not check:
         return problems, 0
     contents: dict[str, bytes] = {}
@@ -129,8 +131,7 @@ def judge(opened: OpenedEvidence, *, check: bool, screen: Screen) -> tuple[list[
     screen.start(sum(one.size for one in opened.manifest.files), len(opened.manifest.files))
     try:
         for one in opened.manifest.files:
-            judged = one.path == RECEIPT or not one.path.endswith(".log")
-            limit = _LARGEST_PAPER if judged else 0
+            limit = _LARGEST_PAPER if is_paper(one.path) else 0
             sha256, data = read_plain(opened.folder, one.path, counted, most=limit)
             problems += judge_digest(one.path, one.sha256, sha256, opened.where)
             if data is not None:
@@ -145,9 +146,28 @@ def judge(opened: OpenedEvidence, *, check: bool, screen: Screen) -> tuple[list[
     return problems, hashed
 
 
+def _size_problems(opened: OpenedEvidence) -> list[Problem]:
+    """All papers are held in memory at once, and a document there is some twenty times its size."""
+    total = sum(one.size for one in opened.manifest.files if is_paper(one.path))
+    large = [one.path for one in opened.manifest.files if is_paper(one.path) and one.size > _LARGEST_PAPER]
+    if total <= _MOST_PAPERS and not large:
+        return []
+    what = f"`{large[0]}` alone" if large else "its documents together"
+    return [
+        Problem(
+            code="evidence-too-large",
+            message=f"this folder cannot be judged: {what} are larger than what a run writes",
+            where=opened.where,
+            expected=f"at most {megabytes(_MOST_PAPERS)} of documents, {megabytes(_LARGEST_PAPER)} each",
+            actual=megabytes(total),
+            hint="`sha256sum -c SHA256SUMS` still checks the bytes; ask whoever made the folder what fills it",
+        )
+    ]
+
+
 def refusal(problems: list[Problem]) -> EnvsmithError:
     """The error that carries problems of a folder: damage outranks files that do not agree."""
-    kind = NegativeAnswer if all(one.code == SHORTCOMING for one in problems) else IntegrityError
+    kind = NegativeAnswer if all(one.code in SHORTCOMINGS for one in problems) else IntegrityError
     kept = problems[:_SAID]
     if len(problems) > _SAID:
         last = problems[_SAID]

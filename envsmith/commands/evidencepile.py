@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envsmith.bundlejson import parsed
-from envsmith.commands.evidencelogs import Left, files_of, read_kept
+from envsmith.commands.evidencelogs import KEPT_BYTES, Left, files_of, read_kept
+from envsmith.commands.smokerecord import finite
 from envsmith.evidence import (
     HOST,
     IDENTITIES,
@@ -32,26 +32,35 @@ from envsmith.evidence import (
 )
 from envsmith.evidencefacts import (
     Rung,
+    death,
+    deaths,
+    findings_of,
+    host_of,
     identities_document,
     launch_document,
     patches_document,
     rank_of_answer,
+    report_document,
+    report_of,
     rungs_of,
     seconds_document,
+    shallow_answer,
+    stack_path,
 )
 from envsmith.evidencehtml import page
 from envsmith.evidencesummary import Told, markdown, summarise
 from envsmith.launch import LaunchEnvironment
 from envsmith.lock import Lock
-from envsmith.nativestack import ended, stacks_of
+from envsmith.nativestack import stacks_of
 from envsmith.receipt import Receipt
-from envsmith.redaction import CUT, holds_secret, without_secrets
+from envsmith.redaction import CUT, holds_secret
 from envsmith.report import Report
 from envsmith.report_text import text as report_text
 from envsmith.scrubbing import Scrubber
-from envsmith.toml_reader import TomlError, read_toml
 from envsmith.tools.files import filesystem
 
+#: As much of an answer as a run reads.
+ANSWER_BYTES = 16 << 20
 _TYPES = {
     ".json": "application/json", ".toml": "application/toml", ".md": "text/markdown", ".html": "text/html",
     ".yaml": "application/yaml", ".yml": "application/yaml", ".csv": "text/csv",
@@ -68,8 +77,7 @@ class Pile:
     _rungs: tuple[Rung, ...] = ()
     _record: dict[str, Any] = field(default_factory=dict)
     _patches: list[dict[str, Any]] = field(default_factory=list)
-    _host: dict[str, Any] = field(default_factory=dict)
-    _stacks: dict[str, str] = field(default_factory=dict)
+    _host: Mapping[str, Any] = field(default_factory=dict)
     _receipt: Receipt | None = None
 
     def write(self, path: str, data: bytes) -> None:
@@ -125,11 +133,7 @@ class Pile:
         before = self.scrubber.count
         clean = self.scrubber.text(snapshot)
         self._add(HOST, clean, "snapshot of the machine, and the versions in the env", before=before)
-        try:
-            host = read_toml(clean).get("host")
-        except TomlError:
-            host = None
-        self._host = host if isinstance(host, dict) else {}
+        self._host = host_of(clean) or {}
 
     def add_launch(self, launch: LaunchEnvironment, environment: Mapping[str, str]) -> None:
         """The environment of the processes."""
@@ -145,24 +149,15 @@ class Pile:
 
     def add_report(self, report: Report) -> None:
         """What verify said."""
-        findings = [without_secrets(one).to_dict() for one in report.findings]
-        content = {
-            "subject": report.subject,
-            "families": list(report.families),
-            "findings": findings,
-            "environment": dict(report.environment),
-            "figures": dict(report.figures),
-        }
-        self._add_json(VERIFY, content, "report of verify")
-        before = self.scrubber.count
-        self._add(
-            VERIFY_TEXT, self.scrubber.text(report_text(report)) + "\n", "report of verify, as text", before=before
-        )
+        # the text is made of the document, so that whoever has that can make it again
+        clean = report_of(self._add_json(VERIFY, report_document(report), "report of verify"))
+        self._add(VERIFY_TEXT, report_text(clean) + "\n", "report of verify, as text")
 
     def add_run(self, record: Mapping[str, Any], folders: Mapping[str, Path], stages: Mapping[str, float]) -> None:
         """The record, and logs and answers of every rung; `folders` are where they lie, by their names here."""
         assert self._receipt is not None, "the env comes first"
         self._record = self._add_json(RECORD, record, "record of the run: every rung, and what was found")
+        self._record = json.loads(_json(self._record).encode("utf-8", "replace"))  # as its readers see it
         self._rungs = rungs_of(self._record)
         answers: dict[str, Any] = {}
         for rung in self._rungs:
@@ -172,52 +167,63 @@ class Pile:
         self._add(SECONDS, _json(seconds_document(self._receipt, self._rungs, stages)), "seconds of every stage")
 
     def _add_left(self, rung: Rung, left: Left, answers: dict[str, Any]) -> None:
-        path, kept = f"{RUNGS}/{rung.folder}/{left.name}", read_kept(left.path)
         rank = rank_of_answer(left.name)
+        kept = read_kept(left.path, KEPT_BYTES if rank is None else ANSWER_BYTES)
+        name = self._clean_name(left.name)
+        path = self._free(f"{RUNGS}/{rung.folder}/{name}")
         if left.path.suffix == ".json" and not kept.cut_bytes:
-            what = f"answer of rank {rank} of `{rung.rung}`" if rank is not None else f"`{left.name}` of `{rung.rung}`"
+            what = f"answer of rank {rank} of `{rung.rung}`" if rank is not None else f"`{name}` of `{rung.rung}`"
             try:
-                value = parsed(json.dumps(self._lenient(kept.text)))
+                value = shallow_answer(self._lenient(kept.text))
             except (ValueError, RecursionError):
-                pass  # no JSON: it is kept as a text, and the check says so of an answer
+                pass  # no JSON, and no answer: what the run could not read is kept as a text
             else:
                 answers[path] = self._add_json(path, value, what)
                 return
+            path = self._free(f"{path}.txt")
         before = self.scrubber.count
         clean = self.scrubber.text(kept.text)
-        of = f"log of rank {left.rank} of" if left.rank is not None else f"`{left.name}` of"
+        of = f"log of rank {left.rank} of" if left.rank is not None else f"`{name}` of"
         self._add(path, clean, f"{of} `{rung.rung}`", before=before, cut_bytes=kept.cut_bytes)
         if left.rank is not None:
             self._add_stack(rung, left.rank, clean)
 
+    def _clean_name(self, name: str) -> str:
+        """A name without its secrets, of characters that a path here may have."""
+        clean = self.scrubber.text(name)
+        return name if clean == name else clean.replace(CUT, "cut")
+
+    def _free(self, path: str) -> str:
+        """A path that no other file has, also where case does not count."""
+        there = {one.path.casefold() for one in self.rows}
+        stem, dot, ending = path.rpartition(".")
+        tried = (path, *(f"{stem}-{number}{dot}{ending}" for number in range(2, 1000)))
+        return next(one for one in tried if one.casefold() not in there)
+
     def _lenient(self, text: str) -> Any:
-        """Read JSON as Python writes it, with NaN and infinity, which become their names."""
-        return json.loads(text, parse_constant=str)
+        """Read JSON as Python writes it; NaN and infinity become text, as in the record."""
+        return finite(json.loads(text.removeprefix("\ufeff")))
 
     def _add_stack(self, rung: Rung, rank: str, log: str) -> None:
         code = rung.exit_codes.get(rank, 0)
         stacks = stacks_of(log)
-        if not stacks and code >= 0:
+        if not stacks and (code is None or code >= 0):
             return
-        how = f"rank {rank} ended with {ended(code)}"
         said = stacks or ("its log holds no native stack\n",)
-        text = "\n".join((f"{how}\n", *said))
-        self._add(f"{RUNGS}/{rung.folder}/stack.{rank}.txt", text, f"native stacks of rank {rank} of `{rung.rung}`")
-        if code != 0 or rung.folder not in self._stacks:
-            self._stacks[rung.folder] = how
+        text = "\n".join((f"{death(rung, rank)}\n", *said))
+        self._add(stack_path(rung, rank), text, f"native stacks of rank {rank} of `{rung.rung}`")
 
     def add_summary(self, about: About) -> None:
         """The page for people, made of what was written before."""
         assert self._receipt is not None, "the env comes first"
-        findings = self._record.get("findings")
         told = Told(
             about=about,
             receipt=self._receipt,
             rungs=self._rungs,
-            findings=[one for one in findings if isinstance(one, Mapping)] if isinstance(findings, list) else [],
+            findings=findings_of(self._record),
             host=self._host,
             patches=self._patches,
-            stacks=self._stacks,
+            stacks=deaths(self._rungs, {one.path for one in self.rows}),
         )
         summary = summarise(told)
         self._add(SUMMARY, markdown(summary), "one page for people")

@@ -35,7 +35,7 @@ from envsmith.evidence import (
     render_manifest,
     sums_text,
 )
-from envsmith.evidencefacts import folder_names
+from envsmith.evidencefacts import folder_names, shallow_row
 from envsmith.launch import LaunchEnvironment
 from envsmith.licences import Licence, licence_of
 from envsmith.lock import Lock
@@ -98,6 +98,7 @@ class WrittenEvidence:
             "folder": shown(self.folder),
             "digest": f"sha256:{self.digest}",
             "files": self.files,
+            "problems": [one.message for one in self.problems],
             "bytes": self.size_bytes,
             "redactions": self.redactions,
         }
@@ -245,7 +246,7 @@ def _with_folders(record: Mapping[str, object]) -> tuple[dict[str, object], dict
     lies = {name: base / str(row["folder"]) for name, row in zip(names, rows, strict=True) if row.get("folder")}
     return {
         **record,
-        "rungs": [{**row, "folder": f"rungs/{name}"} for name, row in zip(names, rows, strict=True)],
+        "rungs": [{**shallow_row(row), "folder": f"rungs/{name}"} for name, row in zip(names, rows, strict=True)],
     }, lies
 
 
@@ -261,7 +262,7 @@ def snapshot_text(subject: Subject, environ: Mapping[str, str]) -> str:
         )
     except EnvsmithError as error:
         reason = " ".join(error.problems[0].message.split())
-        return f"# the host could not be looked at: {reason[:400]}\n"
+        return f"# the host could not be looked at: {reason[:400]}\n[host]\n"
 
 
 def _bill(subject: Subject, lock: Lock) -> str:

@@ -211,6 +211,17 @@ def test_evidence_of_a_run_is_checked_elsewhere_and_a_changed_byte_is_found(buil
     assert again.code == 2 and again.codes == ["evidence-folder-unusable"]
 
 
+def test_a_command_that_was_ended_at_its_limit_leaves_evidence_that_checks(built: Project, tmp_path: Path) -> None:
+    with_rungs(built, command("import time; print('up', flush=True); time.sleep(60)", **{"timeout-s": 1.0}))
+    said = smoke(built, "--evidence", str(tmp_path / "e"))
+    assert said.code == 1 and "command/rung-timeout" in said.kinds, said.out
+    row = json.loads((tmp_path / "e" / "record.json").read_text())["rungs"][0]
+    assert row["exit_codes"] == {"0": None}
+    checked = built.run("inspect", tmp_path / "e", "--check")
+    assert (checked.code, checked.json["data"]["result"]) == (0, "failed"), checked.out
+    assert "rank 0: no end within the limit" in (tmp_path / "e" / "SUMMARY.md").read_text()
+
+
 @pytest.mark.parametrize(("folder", "code"), [("{tmp}/checkpoints", 0), ("/proc/checkpoints", 1)])
 def test_the_folder_of_checkpoints_is_tried_first(
     built: Project, index: Any, tmp_path: Path, folder: str, code: int

@@ -14,8 +14,10 @@ from envsmith.commands.envs import open_env
 from envsmith.commands.evidencing import EvidenceMaterial, WrittenEvidence, write_evidence
 from envsmith.commands.launching import resolved
 from envsmith.commands.screen import Screen
+from envsmith.commands.smokerecord import finite
 from envsmith.commands.subject import Subject, open_subject
 from envsmith.report import Finding, Report, Severity
+from envsmith.smoke import Ended
 
 SHA = "0123456789abcdef" * 4
 
@@ -49,7 +51,8 @@ class Run:
         rung: str,
         status: str = "passed",
         *,
-        codes: tuple[int, ...] = (0,),
+        codes: tuple[int | None, ...] = (0,),
+        answered: tuple[int, ...] | None = None,
         log: str | bytes = "done\n",
         device: str | None = "cuda:0 NVIDIA H200",
         figures: Mapping[str, Any] | None = None,
@@ -57,33 +60,49 @@ class Run:
         identities: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Path:
-        """Add a rung; every rank with exit code 0 has answered."""
-        folder = self.folder / f"{len(self.rungs):02d}-{rung}"
+        """Add a rung; every rank with exit code 0 has answered where `answered` does not say which."""
+        folder = self.folder / f"{len(self.rungs) + 1:02d}-{rung}"
         folder.mkdir(parents=True)
         answer = {
-            "device": device,
+            "device": device or "cpu",
             "figures": dict(figures or {}),
             "statements": list(statements),
             "identities": dict(identities or {}),
         }
-        for rank, code in enumerate(codes):
+        there = [
+            rank
+            for rank, code in enumerate(codes)
+            if (code == 0 and rung != "command" if answered is None else rank in answered)
+        ]
+        for rank in range(len(codes)):
             (folder / f"rank{rank}.log").write_bytes(log if isinstance(log, bytes) else log.encode())
-            if code == 0:
+            if rank in there:
                 (folder / f"answer.{rank}.json").write_text(json.dumps(answer, indent=2))
+        first = answer if 0 in there else {"device": None, "figures": {}, "identities": {}}
+        said_by = there or ([0] if status == "skipped" else [])
+        module = f"envsmith_rungs.{rung.replace('-', '_')}"
+        ends = [
+            Ended(rank=rank, returncode=code, seconds=1.0, timed_out=code is None) for rank, code in enumerate(codes)
+        ]
         self.rungs.append(
             {
                 "rung": rung,
                 "kind": rung,
                 "status": status,
                 "seconds": 1.25,
-                "device": device,
-                "exit_codes": {str(rank): code for rank, code in enumerate(codes)},
-                "argv": ["bin/python", "-B", "-X", "faulthandler", "-m", f"envsmith_rungs.{rung}", "TASK.json"],
-                "figures": dict(figures or {}),
-                "statements": list(statements),
+                "device": first["device"],
+                "ranks": max(len(codes), 1),
+                "exit_codes": {str(end.rank): end.returncode for end in ends},
+                "ends": {str(end.rank): end.words for end in ends},
+                "argv": ["bin/python", "-B", "-X", "faulthandler", "-m", module, f"{folder}/task.json"],
+                "figures": finite(first["figures"]),
+                "figures_of_ranks": {str(rank): finite(answer["figures"]) for rank in there if rank},
+                "identities": first["identities"],
+                "statements": [{"rank": rank, **one} for rank in said_by for one in statements],
                 "first_error": None,
                 "device_memory": None,
                 "left_behind": [],
+                "shared_memory_left": [],
                 "folder": folder.name,
                 **more,
             }
@@ -92,7 +111,13 @@ class Run:
 
     @property
     def record(self) -> dict[str, Any]:
-        return {"env": "demo/app", "folder": str(self.folder), "rungs": self.rungs, "findings": self.findings}
+        return {
+            "env": "demo/app",
+            "folder": str(self.folder),
+            "seconds": 20.0,
+            "rungs": self.rungs,
+            "findings": self.findings,
+        }
 
 
 def said(what: str, verdict: str, message: str = "so it is", subject: str | None = None) -> dict[str, Any]:
@@ -116,6 +141,8 @@ def good_run(folder: Path) -> Run:
         ),
         identities={"model": {"config.json": SHA, "special_tokens_map.json": SHA}, "data": {"rows.jsonl": SHA}},
     )
+    memory = {"before": [0], "after": [0]}
+    run.add("exit-clean", codes=(), device=None, device_memory=memory)
     return run
 
 
@@ -123,9 +150,10 @@ def material(subject: Subject, run: Run, **more: Any) -> EvidenceMaterial:
     """What the runner would hand over."""
     launch = resolved(subject.launch, subject.directory, os.environ)
     now = datetime.now(timezone.utc) + timedelta(seconds=60)
-    report = Report(subject="demo/app", families=("files",), findings=())
+    there = any(row["kind"] == "static" for row in run.rungs)
+    report = Report(subject="demo/app", families=("files",), findings=()) if there else None
     made = EvidenceMaterial(
-        record=run.record,
+        record={**run.record, "started": now.isoformat(timespec="seconds")},
         subject=subject,
         report=report,
         launch=launch,

@@ -190,7 +190,7 @@ def test_folders_of_rungs_get_plain_names_that_differ() -> None:
         {"rung": "../x", "folder": "/a/.."},
         {"rung": "command", "folder": None},
     ]
-    assert folder_names(rows) == ("device", "01-device", "02-x", "03-command")
+    assert folder_names(rows) == ("device", "02-device", "03-x", "04-command")
 
 
 @pytest.mark.parametrize(
@@ -199,6 +199,11 @@ def test_folders_of_rungs_get_plain_names_that_differ() -> None:
         {}, {"rung": 1, "status": "passed"}, {"rung": "a", "status": "fine"},
         {"rung": "a", "status": "passed", "seconds": "1"}, {"rung": "a", "status": "passed", "exit_codes": [0]},
         {"rung": "a", "status": "passed", "exit_codes": {"0": "0"}},
+        {"rung": "a", "status": "passed", "seconds": 10**400},
+        {"rung": "a", "status": "passed", "seconds": float("inf")},
+        {"rung": "a", "status": "passed", "seconds": float("nan")},
+        {"rung": "a", "status": "passed", "exit_codes": {"0": False}},
+        {"rung": "a", "status": "failed", "exit_codes": {"0": None}, "ends": {"0": 1}},
         {"rung": "a", "status": "passed", "statements": [1]},
         {"rung": "a", "status": "passed", "figures": [1]}, {"rung": "a", "status": "passed", "device": 1},
     ],

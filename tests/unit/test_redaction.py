@@ -48,12 +48,48 @@ def test_what_a_reader_needs_stays(text: str) -> None:
     assert redacted(text) == text
 
 
-@pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "api_key", "MYSECRETS", "spawn: DB_PASSWORD", "apikey"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "api_key",
+        "MYSECRETS",
+        "spawn: DB_PASSWORD",
+        "apikey",
+        "MYSQL_PWD",
+        "DB_PASS",
+        "GH_PAT",
+        "AUTH",
+        "BASIC_AUTH",
+        "SITE_COOKIE",
+        "SITE_SESSION",
+        "pw",
+    ],
+)
 def test_a_variable_with_a_secret_is_known_by_its_name(name: str) -> None:
     assert holds_secret(name)
 
 
-@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "keyring", "tokenizers", "LD_LIBRARY_PATH", "directory"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TOKENIZERS_PARALLELISM",
+        "keyring",
+        "tokenizers",
+        "LD_LIBRARY_PATH",
+        "directory",
+        "PWD",
+        "OLDPWD",
+        "PATH",
+        "XDG_SESSION_TYPE",
+        "SSH_AUTH_SOCK",
+        "forward_pass_ms",
+        "session_dir",
+        "author",
+        "patch",
+    ],
+)
 def test_other_names_hide_nothing(name: str) -> None:
     assert not holds_secret(name)
 
@@ -65,6 +101,30 @@ def test_values_of_a_secret_variable_are_cut_from_the_whole_finding() -> None:
         )
     )
     assert (shown.message, shown.expected, shown.actual) == (f"`HF_TOKEN` is {CUT} here", CUT, CUT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MYSQL_PWD=hunter2", "export DB_PASS='hunter2'", "GH_PAT: hunter2", "AUTH=hunter2", "x --pw=hunter2 y",
+        "x --pw hunter2 y", "my_session_id=hunter2", "https://hooks.slack.com/services/T0/B0/hunter2",
+        "https://discord.com/api/webhooks/12/hunter2", "https://a.webhook.example/webhookb2/hunter2",
+    ],
+)  # fmt: skip
+def test_a_secret_after_a_short_name_and_in_a_webhook_is_cut(text: str) -> None:
+    assert "hunter2" not in redacted(text)
+    assert redacted(redacted(text)) == redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PWD=/data/run", "PATH=/usr/bin", "PASS: test_one", "session: started", "session_dir=/tmp/ray/session_1",
+        "forward_pass_ms: 12.5", "author: someone", "patch: a.patch", "https://a.example/hooks.py",
+    ],
+)  # fmt: skip
+def test_words_that_only_look_like_such_names_stay(text: str) -> None:
+    assert redacted(text) == text
 
 
 def test_a_file_whose_name_holds_a_word_keeps_its_digests() -> None:
