@@ -166,6 +166,8 @@ _ENDINGS = (
 )
 _HOMES = re.compile(r"(?:^|\.)_?(?:errors?|exceptions?|exc)\.")
 _ODD = {"Empty", "Full", "Again", "StopIteration", "StopAsyncIteration"}
+_DEATHS = {"Killed", "Aborted", "Terminated"}
+_MEASURE = re.compile(r"[-+]?\d[\d.,eE+-]*\s?(?:%|s|ms|it/s)?|nan|inf")
 _QUIET = {"DEBUG", "INFO", "WARNING", "WARN"}
 _LOUD = {"ERROR", "CRITICAL", "FATAL"}
 _SIGNALS = {
@@ -211,10 +213,34 @@ def exception_of(body: str, *, strict: bool) -> tuple[str | None, str | None]:
     loose = last in _ODD or (last[:1].isupper() and (humps or "." in name))
     if not (sure or (not strict and loose)):
         return None, None
-    if name in ("Error", "Exception"):
+    if strict and name in ("Error", "Exception"):
         return None, None
-    message = match["message"] if match["quoted"] is None else match["quoted"][1:].rstrip(")")
+    return name, _message(match)
+
+
+def ending_of(line: Line, body: str) -> tuple[str | None, str | None]:
+    """The class and message of the line that ends a traceback whose frames were seen, whatever the class is called.
+
+    `body` is the line's own without the margin of a group.
+    """
+    name, message = exception_of(body, strict=False)
+    match = _SURE.match(body) if name is None else None
+    if match is None:
+        return name, message
+    name, message = match["name"], _message(match)
+    if message is None and (name in _DEATHS or (not name[:1].isupper() and "." not in name)):
+        return None, None
+    if message is not None and _MEASURE.fullmatch(message):
+        return None, None
+    if not name.rpartition(".")[2][:1].isupper() and not name.endswith((".error", ".timeout")):
+        sign = sign_of(line)  # `srun: error: …` and the like of other programs
+        if sign is not None and not sign.loud:
+            return None, None
     return name, message
+
+
+def _message(match: re.Match[str]) -> str | None:
+    return match["message"] if match["quoted"] is None else match["quoted"][1:].rstrip(")")
 
 
 def consequence(text: str) -> bool:

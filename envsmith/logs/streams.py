@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from envsmith.logs.prefixes import Line
-from envsmith.logs.signs import Sign, Tier, exception_of, sign_of, signal_of, tier_of_exception
+from envsmith.logs.signs import Sign, Tier, ending_of, exception_of, sign_of, signal_of, tier_of_exception
 
 _HEADER = re.compile(r"Traceback \(most recent call last\)")
 _GROUP = re.compile(r"^\s*(?:[|+]\s?)+(?=\s|\S)")
@@ -70,6 +70,11 @@ class Stream:
     """The traceback was logged below the level ERROR: somebody caught it."""
 
     @property
+    def header_level(self) -> str | None:
+        """The level of the traceback's first line: a line of another level is not its end."""
+        return self.header.level if self.header else None
+
+    @property
     def open(self) -> bool:
         """Whether the next lines of this writer matter whatever they hold."""
         return self.header is not None or self.native > 0
@@ -130,7 +135,10 @@ class Stream:
         if not body.strip() or indent > self.indent or body.lstrip()[:1] in "│╭╰┌└─":
             return None
         text = body.strip()
-        name, message = exception_of(text, strict=False)
+        if self.inner is not None and indent == self.indent and line.level == self.header_level:
+            name, message = ending_of(line, text)
+        else:
+            name, message = exception_of(text, strict=False)
         if name is None:
             return self._alone(line)
         tier = tier_of_exception(text)
