@@ -30,6 +30,7 @@ DULL_BYTES = 256
 _STREAMS = 4096
 _Writer = tuple[int | None, str | None]
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.I)
+_RECITAL = re.compile(rb"\[(prompt|response|ground_truth|score)\]")
 _TABLE_RANK = re.compile(r"\blocal_rank: (\d+)|^\s*rank\s*: (\d+)")
 
 
@@ -141,6 +142,9 @@ def events_of(file: LogFile) -> Iterator[Event]:
         event = writers.feed(line, reader)
         enough = event is None
         if event is not None:
+            few = counts.get(event.tier, 0) <= 2 * KEPT_EVENTS
+            if few and event.tier is Tier.CAUSE and event.sign.exception is not None and _recited(line, raw):
+                event.tier = Tier.NEVER
             counts[event.tier] = counts.get(event.tier, 0) + 1
             enough = counts[event.tier] > 2 * KEPT_EVENTS
             yield event if enough else _timed(event, raw, last_time)
@@ -149,6 +153,21 @@ def events_of(file: LogFile) -> Iterator[Event]:
             if len(dull) >= DULL_LINES:
                 dull.clear()
             dull.add(raw.data)
+
+
+def _recited(line: Line, raw: RawLine) -> bool:
+    """Whether a line stands in a prompt or an answer that its writer prints, as VERL's reward managers do.
+
+    They print `[prompt]`, `[response]`, `[ground_truth]` and `[score]`, each at the start of a line (VERL 0.9.0.dev,
+    read 2026-11-30): what stands behind one of the first two is data.
+    """
+    before = raw.before
+    for match in reversed(list(_RECITAL.finditer(before))):
+        begin = before.rfind(b"\n", 0, match.start()) + 1
+        teller = peel(0, cleaned(before[begin : match.end()]))
+        if teller.stream == line.stream and teller.body.startswith("["):
+            return match[1] in (b"prompt", b"response")
+    return False
 
 
 def _timed(event: Event, raw: RawLine, last_time: float | None) -> Event:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from envsmith.logs.prefixes import Line
-from envsmith.logs.wordings import BENIGN, CAUSE, CONSEQUENCE, HINTS, NEVER, NOTICE, Wordings
+from envsmith.logs.wordings import BENIGN, CAUSE, CERTAIN, CONSEQUENCE, HINTS, NEVER, NOTICE, Wordings
 
 
 class Tier(IntEnum):
@@ -74,7 +74,18 @@ _SIGNALS = {
     "double free": "SIGABRT",
     "corrupted": "SIGABRT",
 }
-_NUMBERED = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+_NUMBERED = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
+_DEATH_SIGNAL = re.compile(r"\bReceived (?:Signals\.(?P<name>SIG[A-Z]+)|(?P<number>\d{1,2})) death signal")
 _CODE = re.compile(r"(?:exitcode\s*: |exit(?:ed with)?(?: exit)? code:? )(-\d+|1[3-5]\d)\b")
 
 
@@ -84,6 +95,9 @@ def sign_of(line: Line) -> Sign | None:
     for warning, wants in HINTS:
         if warning.found(body):
             return Sign(tier=Tier.HINT, message=body, wants=wants)
+    if "death signal" in body and (signal := _DEATH_SIGNAL.search(body)):  # a launcher's warning of its own end
+        named = signal["name"] or _NUMBERED.get(int(signal["number"]))
+        return Sign(tier=Tier.CONSEQUENCE, message=body, signal=named)
     if not body or line.level in _QUIET or _found(BENIGN, line, body):
         return None
     name, message = exception_of(body, strict=True)
@@ -143,6 +157,8 @@ def tier_of_exception(body: str) -> Tier:
     """The tier of the line that ends a traceback."""
     if NEVER.found(body):
         return Tier.NEVER
+    if CERTAIN.found(body):
+        return Tier.CAUSE
     if CONSEQUENCE.found(body):
         return Tier.CONSEQUENCE
     return Tier.NOTICE if NOTICE.found(body) else Tier.CAUSE
@@ -168,7 +184,9 @@ def _found(words: Wordings, line: Line, body: str) -> bool:
 
 def _judged(line: Line, body: str, name: str | None, message: str | None) -> Sign | None:
     tier: Tier | None = None
-    if _found(CONSEQUENCE, line, body):
+    if CERTAIN.found(body):
+        tier = Tier.CAUSE
+    elif _found(CONSEQUENCE, line, body):
         tier = Tier.CONSEQUENCE
     elif NEVER.found(body):
         tier = Tier.NEVER

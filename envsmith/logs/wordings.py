@@ -36,6 +36,9 @@ def _words(*rows: tuple[str, str] | tuple[str, str, str]) -> Wordings:
     )
 
 
+_NOTHING = r"(?:[-+]?[\d.][\d.,]*(?:[eE][-+]?\d+)?\s?%?|nan|inf|None|null|[Nn]one|[Ff]alse|\[\]|\{\}|''|\"\")$"
+"""What stands behind `error: ` where a measure or an empty answer is printed."""
+
 BENIGN = _words(
     (" factory", r"Unable to register cu\w+ factory"),
     ("computation_placer", r"computation_placer already registered"),
@@ -51,6 +54,8 @@ BENIGN = _words(
     ("retry", r"retry(?:ing)? \d+ (?:of|/) \d+"),
     ("rror", r"(?i:\b(?:no|0|zero|without) errors?\b)"),
     ("RROR", r"(?i:\b(?:no|0|zero|without) errors?\b)"),
+    ("rror: ", r"^(?:[\w./-]+: )?[Ee]rror: " + _NOTHING),
+    ("RROR: ", r"^(?:[\w./-]+: )?ERROR: " + _NOTHING),
     ("ailure", r"(?i:\b(?:no|0|zero|without) failures?\b)"),
     ("AILURE", r"(?i:\b(?:no|0|zero|without) failures?\b)"),
 )
@@ -83,7 +88,14 @@ NEVER = _words(
     ("from a different dir", r"Please try running Python from a different directory"),
 )
 
+#: Causes that come as an exception which else only follows from another failure.
+CERTAIN = _words(
+    ("EADDRINUSE", r"EADDRINUSE"),
+    ("ddress already in use", r"\b[Aa]ddress already in use"),
+)
+
 CONSEQUENCE = _words(
+    ("Caught ", r"Caught \w+ in (?:DataLoader worker process|pin memory thread|replica)\b"),
     ("Engine core", r"Engine core (?:proc\S{0,80} )?(?:initialization )?(?:failed|died)"),
     ("EngineCore", r"EngineCore (?:encountered|failed|hit an exception)"),
     ("Error", r"(?:EngineDead|EngineGenerate|ChildFailed|\bActorDied|RayActor|ActorUnavailable|WorkerCrashed)Error"),
@@ -131,9 +143,15 @@ CONSEQUENCE = _words(
     ("infer device type", r"Failed to infer device type"),
 )
 
+_ABSENT = r"(?:not found|Permission denied|No such file or directory)$"
 _SHELL = r"^(?:\S+: line \d+:\s+\d+ )?"
 
 NOTICE = _words(
+    ("nccl", r"^nccl[A-Z]\w*: "),
+    (
+        "sh: ",
+        r"^(?:\S*/)?(?:da|ba|z|k)?sh: (?:line )?\d+: .*: (?:not found|Permission denied|No such file or directory)$",
+    ),
     ("Killed", _SHELL + r"Killed(?:\s{2,}.*)?$"),
     ("Aborted", _SHELL + r"Aborted(?:\s{2,}.*)?$"),
     ("Terminated", _SHELL + r"Terminated(?:\s{2,}.*)?$"),
@@ -187,6 +205,7 @@ CAUSE = _words(
     ("bad interpreter", r"bad interpreter"),
     ("cannot execute: ", r"cannot execute: "),
     (": command not found", r": command not found"),
+    ("module spec", r"^\S+: Error while finding module specification for "),
     ("can't open file", r"can't open file"),
     ("cannot find -l", r"cannot find -l\w+"),
     ("undefined reference", r"undefined reference to"),
