@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from envsmith.logs.lines import LogFile, RawLine, Reader, cleaned
 from envsmith.logs.prefixes import Line, peel, time_of
@@ -24,8 +24,13 @@ OPEN_LINES = 4000
 """How many lines of a file a traceback may take, other writers' lines included, before it is given up."""
 LINE_LETTERS = 4096
 """How much of a line is judged and shown: what follows is data that somebody printed."""
+DULL_LINES = 4096
+"""How many lines that say nothing, or nothing more, are remembered, since logs repeat themselves."""
+DULL_BYTES = 256
 _STREAMS = 4096
+_Writer = tuple[int | None, str | None]
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.I)
+_RECITAL = re.compile(rb"\[(prompt|response|ground_truth|score)\]")
 _TABLE_RANK = re.compile(r"\blocal_rank: (\d+)|^\s*rank\s*: (\d+)")
 
 
@@ -85,36 +90,84 @@ def first_effective_error(files: Sequence[LogFile]) -> FirstError | None:
     return _answer(files, first, found)
 
 
+@dataclass(kw_only=True, slots=True)
+class _Writers:
+    """The writers of one log, and which of them have begun something that is not ended."""
+
+    streams: dict[_Writer, Stream] = field(default_factory=dict)
+    open: dict[_Writer, None] = field(default_factory=dict)
+    """In the order in which they began."""
+
+    def feed(self, line: Line, reader: Reader) -> Event | None:
+        """Give a line to its writer, and say to the reader whether it must give every line."""
+        key = line.stream
+        stream = self.streams.setdefault(key, Stream())
+        event = stream.feed(line)
+        if not stream.open:
+            self.open.pop(key, None)
+        elif key not in self.open:
+            self.open[key], reader.attentive = None, OPEN_LINES
+        if self.open and reader.attentive == 0:
+            self._give_up(len(self.open))
+        if not self.open:
+            reader.attentive = 0
+        if len(self.streams) > _STREAMS:
+            self._give_up(len(self.open) - _STREAMS // 2)
+            self.streams = {key: self.streams[key] for key in self.open}
+        return event
+
+    def plain(self, line: Line) -> bool:
+        """Whether nothing of the line's writer is begun, so that its lines are judged each for itself."""
+        stream = self.streams.get(line.stream)
+        return stream is None or not (stream.open or stream.grouped or stream.ignored or stream.chained)
+
+    def _give_up(self, count: int) -> None:
+        """Forget what those began that began first."""
+        for key in list(self.open)[: max(0, count)]:
+            self.streams[key].close()
+            del self.open[key]
+
+
 def events_of(file: LogFile) -> Iterator[Event]:
-    """Give everything that went wrong in one log, in the order of its lines, in flat memory."""
-    reader = Reader(pieces=file.pieces)
-    streams: dict[tuple[int | None, str | None], Stream] = {}
-    open_streams: set[tuple[int | None, str | None]] = set()
+    """Give what went wrong in one log, in the order of its lines, in flat memory; what repeats itself not each time."""
+    reader, writers = Reader(pieces=file.pieces), _Writers()
     last_time: float | None = None
+    dull: set[bytes] = set()
+    counts: dict[Tier, int] = {}
     for raw in reader.lines():
+        if raw.data in dull and not writers.open:
+            continue
         line = peel(raw.number, cleaned(raw.data)[:LINE_LETTERS])
         last_time = line.time_s if line.time_s is not None else last_time
-        stream = streams.setdefault(line.stream, Stream())
-        event = stream.feed(line)
-        if stream.open:
-            reader.attentive = reader.attentive if line.stream in open_streams else OPEN_LINES
-            open_streams.add(line.stream)
-        else:
-            open_streams.discard(line.stream)
-        if open_streams and reader.attentive == 0:
-            _give_up(streams, open_streams)
-        if not open_streams:
-            reader.attentive = 0
+        event = writers.feed(line, reader)
+        enough = event is None
         if event is not None:
-            yield _timed(event, raw, last_time)
-        if len(streams) > _STREAMS:
-            streams = {key: streams[key] for key in open_streams}
+            few = counts.get(event.tier, 0) <= 2 * KEPT_EVENTS
+            if few and event.tier is Tier.CAUSE and event.sign.exception is not None and _recited(line, raw):
+                event.tier = Tier.NEVER
+            counts[event.tier] = counts.get(event.tier, 0) + 1
+            enough = counts[event.tier] > 2 * KEPT_EVENTS
+            yield event if enough else _timed(event, raw, last_time)
+            enough = enough and event.sign.exception is None
+        if enough and line.time_s is None and len(raw.data) <= DULL_BYTES and writers.plain(line):
+            if len(dull) >= DULL_LINES:
+                dull.clear()
+            dull.add(raw.data)
 
 
-def _give_up(streams: dict[tuple[int | None, str | None], Stream], keys: set[tuple[int | None, str | None]]) -> None:
-    for key in keys:
-        streams[key].close()
-    keys.clear()
+def _recited(line: Line, raw: RawLine) -> bool:
+    """Whether a line stands in a prompt or an answer that its writer prints, as VERL's reward managers do.
+
+    They print `[prompt]`, `[response]`, `[ground_truth]` and `[score]`, each at the start of a line (VERL 0.9.0.dev,
+    read 2026-11-30): what stands behind one of the first two is data.
+    """
+    before = raw.before
+    for match in reversed(list(_RECITAL.finditer(before))):
+        begin = before.rfind(b"\n", 0, match.start()) + 1
+        teller = peel(0, cleaned(before[begin : match.end()]))
+        if teller.stream == line.stream and teller.body.startswith("["):
+            return match[1] in (b"prompt", b"response")
+    return False
 
 
 def _timed(event: Event, raw: RawLine, last_time: float | None) -> Event:

@@ -50,8 +50,15 @@ class RawLine:
     number: int
     """1-based."""
     data: bytes
-    before: bytes
-    """Up to 8 KiB that stand before it, where a time may be found."""
+    block: bytes
+    """The lines among which it stands."""
+    at: int
+    """Where it begins in them."""
+
+    @property
+    def before(self) -> bytes:
+        """Up to 8 KiB that stand before it, where a time may be found."""
+        return self.block[max(0, self.at - 8192) : self.at]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -81,7 +88,7 @@ class Reader:
             end = block.find(b"\n", at)
             end = len(block) if end < 0 else end
             self.attentive -= self.attentive > 0
-            yield RawLine(number=self.number, data=block[at:end], before=block[max(0, at - 8192) : at])
+            yield RawLine(number=self.number, data=block[at:end], block=block, at=at)
             self.number, at = self.number + 1, end + 1
         self.number += block.count(b"\n", min(at, len(block)))
 

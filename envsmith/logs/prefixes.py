@@ -40,7 +40,7 @@ _LEVELLED = re.compile(
 _LEVELS = {"vtime": "vlevel", "hmore": "hlevel", "gtime": "glog", "short": "short", "core": "core"}
 _RANKS = ("rank", "mpi", "nccl", "bare")
 _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "C": "CRITICAL", "F": "FATAL"}
-_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$|\s*\[?\(?last message repeated \d+ times\)?\]?\s*$")
+_REPEATED = re.compile(r"\[repeated \d+x across cluster\].*$|\[?\(?last message repeated \d+ times\)?\]?$")
 _ADDRESS = re.compile(r",\s*(?:ip|actor_id|repr|node_id|job_id)=[^,]*")
 _MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _TIMES = re.compile(
@@ -97,7 +97,7 @@ def peel(number: int, text: str) -> Line:
         rank = int(inner[1])
     rest = text[at:]
     if "repeated " in rest:
-        rest = _REPEATED.sub("", rest)
+        rest = _REPEATED.sub("", rest.rstrip()).rstrip()
     own = _LEVELLED.match(rest)
     body = rest[own.end() :] if own else rest
     level = own["level"] if own else level

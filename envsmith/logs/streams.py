@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from envsmith.logs.prefixes import Line
-from envsmith.logs.signs import Sign, Tier, exception_of, sign_of, signal_of, tier_of_exception
+from envsmith.logs.signs import Sign, Tier, ending_of, exception_of, sign_of, signal_of, tier_of_exception
 
 _HEADER = re.compile(r"Traceback \(most recent call last\)")
 _GROUP = re.compile(r"^\s*(?:[|+]\s?)+(?=\s|\S)")
@@ -16,7 +16,7 @@ _BOXED = re.compile(r"^\s*[│|]\s(?P<file>\S+\.py):(?P<line>\d+) in (?P<functio
 _FAULT = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
 _CHAINED = re.compile(r"^\s*(?:During handling of the above exception|The above exception was the direct cause)")
 _IGNORED = re.compile(r"Exception ignored (?:in|on|while)\b")
-_LIBRARY = re.compile(r"(?<![\w.-])(?P<name>[\w+-][\w+.-]*\.so(?:\.\d+)*)(?![\w])")
+_LIBRARY = re.compile(r"(?<![\w.+-])(?P<name>[\w+-][\w+.-]*\.so(?:\.\d+)*)(?![\w])")
 _COMMON = re.compile(r"^(?:libc|libpthread|ld-linux[\w-]*|libpython[\w.]*|libdl|libm)(?:-[\d.]+)?\.so")
 _LIBRARIES = ("site-packages/", "dist-packages/", "/lib/python3", "<frozen")
 _NATIVE = re.compile(r"^(?:\*\*\* SIG|Fatal Python error|Segmentation fault|terminate called|\*\*\* stack smashing)")
@@ -68,6 +68,11 @@ class Stream:
     crash: Event | None = None
     quiet: bool = field(default=False)
     """The traceback was logged below the level ERROR: somebody caught it."""
+
+    @property
+    def header_level(self) -> str | None:
+        """The level of the traceback's first line: a line of another level is not its end."""
+        return self.header.level if self.header else None
 
     @property
     def open(self) -> bool:
@@ -130,7 +135,10 @@ class Stream:
         if not body.strip() or indent > self.indent or body.lstrip()[:1] in "│╭╰┌└─":
             return None
         text = body.strip()
-        name, message = exception_of(text, strict=False)
+        if self.inner is not None and indent == self.indent and line.level == self.header_level:
+            name, message = ending_of(line, text)
+        else:
+            name, message = exception_of(text, strict=False)
         if name is None:
             return self._alone(line)
         tier = tier_of_exception(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -285,3 +286,96 @@ def test_a_traceback_without_an_end_gives_way() -> None:
 def test_a_secret_in_the_line_is_cut() -> None:
     found = found_in("ValueError: cannot read https://me:hunter2@host/x")
     assert "hunter2" not in found.text + str(found.message)
+
+
+HOSTILE = {
+    "error": b"error\n",
+    "Killed": b"Killed\n",
+    "NCCL WARN": b"NCCL WARN " * 400 + b"\n",
+    "TCPStore": b"TCPStore" * 500 + b"error\n",
+    "WorkNCCL": b"WorkNCCL(" * 450 + b"error\n",
+    "ld.so": b"ld.so: object " * 290 + b"error\n",
+    "terminate": b"terminate called " * 230 + b"\n",
+    "Assertion": b"Assertion `" * 360 + b"\n",
+    "retry": b"retrying 1 of " * 300 + b"error\n",
+    "repeated": b"error repeated " + b" " * 4000 + b"x\n",
+    "places": b"a" * 2000 + b":1" * 1000 + b" error\n",
+    "blanks": b"(A" + b" " * 118 + b"pid=error\n",
+    "dots": b"a." * 2000 + b"Error\n",
+    "ranks": b"[rank1]:" * 500 + b" error\n",
+    "bars": b"1%|" * 1300 + b"error\n",
+    "margins": b"  + Exception Group Traceback (most recent call last):\n" + b"  | " * 1000 + b"\n",
+    "a rollout": b'{"prompt": "' + b"Explain the error. " * 200 + b'"}\n',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_megabyte_of_a_hostile_line_is_read_soon(name: str) -> None:
+    line = HOSTILE[name]
+    begun = time.process_time()
+    first_effective_error([LogFile(name=name, pieces=[line] * (1024 * 1024 // len(line)))])
+    assert time.process_time() - begun < 20  # a guard against growth with the square, no measure of speed
+
+
+def test_very_many_writers_with_open_tracebacks_are_read_soon() -> None:
+    writers = [f"(W pid={n}) Traceback (most recent call last):\n".encode() for n in range(20_000)]
+    last = b'(W pid=19999)   File "/job/a.py", line 1, in f\n(W pid=19999) KeyError: 1\n'
+    begun = time.process_time()
+    found = first_effective_error([LogFile(name="x", pieces=[*writers, last])])
+    assert time.process_time() - begun < 20
+    assert found is not None
+    assert (found.line, found.worker) == (20_002, "W pid=19999")
+
+
+def test_a_line_repeated_without_end_does_not_hide_the_next() -> None:
+    found = found_in("Killed\nno error here\n" * 5000 + "KeyError: 'x'\n")
+    assert (found.line, found.exception) == (10_001, "KeyError")
+
+
+FRAMES = 'Traceback (most recent call last):\n  File "/job/a.py", line 1, in <module>\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("Exception: the data has no split train", "Exception"),
+        ("Exception", "Exception"),
+        ("Error: no", "Error"),
+        ("zlib.error: Error -3 while decompressing data", "zlib.error"),
+        ("struct.error: unpack requires a buffer of 8 bytes", "struct.error"),
+        ("re.error: bad escape", "re.error"),
+        ("socket.timeout: timed out", "socket.timeout"),
+        ("socket.gaierror: [Errno -2] Name or service not known", "socket.gaierror"),
+        ("Oops: x", "Oops"),
+        ("Oops", "Oops"),
+        ("mylib.bad_thing: x", "mylib.bad_thing"),
+    ],
+)
+def test_any_class_may_end_a_traceback(line: str, name: str) -> None:
+    found = found_in(f"{FRAMES}{line}\nstep 2\nSavedModel: /out/x\n")
+    assert (found.line, found.exception, found.tier) == (3, name, "cause")
+    assert found.frame == Frame(file="/job/a.py", line=1, function="<module>")
+
+
+def test_a_plain_exception_of_a_rank_comes_before_the_launchers_notice() -> None:
+    rank = "".join(f"[rank0]: {line}\n" for line in f"{FRAMES}Exception: no split".split("\n"))
+    found = found_in(f"{rank}failed (exitcode: 1) local_rank: 0 (pid: 1) of binary: /p\n")
+    assert (found.line, found.message, found.rank) == (3, "no split", 0)
+
+
+def test_a_plain_exception_may_be_the_first_of_a_chain() -> None:
+    words = "During handling of the above exception, another exception occurred:"
+    found = found_in(f"{FRAMES}Exception: first\n\n{words}\n\n{FRAMES}RuntimeError: second\n")
+    assert (found.line, found.message) == (3, "first")
+
+
+def test_a_plain_exception_under_a_box_is_named() -> None:
+    found = found_in(
+        "╭──── Traceback (most recent call last) ────╮\n│ /job/a.py:10 in main │\n╰────╯\nException: no split"
+    )
+    assert (found.line, found.frame) == (4, Frame(file="/job/a.py", line=10, function="main"))
+
+
+@pytest.mark.parametrize("line", ["loss: 0.25", "Killed", "INFO:root:step: done", "srun: error: n1: task 0: Killed"])
+def test_a_foreign_line_amid_a_traceback_does_not_end_it(line: str) -> None:
+    assert found_in(f"{FRAMES}{line}\nmylib.bad_thing: x").line == 4

@@ -111,6 +111,68 @@ Traceback (most recent call last):
     "a module that python -m does not find": ("cause", None, None, ">>> /e/bin/python: No module named llamafactory"),
     "a program that the shell does not find": ("cause", None, None, ">>> bash: /e/bin/x: No such file or directory"),
     "a script that may not run": ("cause", None, None, ">>> bash: ./run.sh: Permission denied"),
+    "a module specification that python -m does not find": (
+        "cause",
+        None,
+        None,
+        ">>> /e/bin/python3: Error while finding module specification for 'a' (ImportError: x)",
+    ),
+    "a launcher that was told to end": (
+        "consequence",
+        "SIGTERM",
+        None,
+        ">>> W1130 10:00:00.0 1 torch/elastic/agent/api.py:719] Received 15 death signal, shutting down",
+    ),
+    "a port that is taken, under torchrun": (
+        "cause",
+        None,
+        None,
+        """[W1130 10:00:00.1 socket.cpp:755] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98).
+[E1130 10:00:00.1 socket.cpp:790] [c10d] The server socket has failed to listen on any local network address.
+Traceback (most recent call last):
+  File "/e/torchrun", line 1, in <module>
+>>> torch.distributed.DistNetworkError: failed to listen. port: 29500, code: -98, name: EADDRINUSE""",
+    ),
+    "NCCL's summary before its warning": (
+        "cause",
+        None,
+        0,
+        """[rank1]: torch.distributed.DistBackendError: NCCL error in: x, unhandled system error
+[rank1]: ncclSystemError: System call or external library call failed or device error.
+>>> n1:1:1 [0] NCCL WARN Call to ibv_create_qp failed: Cannot allocate memory""",
+    ),
+    "a DataLoader's worker": (
+        "cause",
+        None,
+        None,
+        """Traceback (most recent call last):
+  File "/j/t.py", line 1, in <module>
+KeyError: Caught KeyError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/j/ds.py", line 9, in __getitem__
+>>> KeyError: 'text'""",
+    ),
+    "a program that dash does not find": ("notice", None, None, ">>> /bin/sh: 1: foo: not found"),
+    "an error of the reward behind a prompt that was printed": (
+        "cause",
+        None,
+        None,
+        """(TaskRunner pid=1) [prompt] mend this
+(TaskRunner pid=1) Traceback (most recent call last):
+(TaskRunner pid=1)   File "a.py", line 1, in <module>
+(TaskRunner pid=1) NameError: name 'x' is not defined
+(TaskRunner pid=1) [ground_truth] 3
+(TaskRunner pid=1) [score] 1.0
+(TaskRunner pid=1) Traceback (most recent call last):
+(TaskRunner pid=1)   File "/j/reward.py", line 1, in f
+>>> (TaskRunner pid=1) KeyError: 'y'""",
+    ),
+    "an error of another worker amid a prompt": (
+        "cause",
+        None,
+        None,
+        "(TaskRunner pid=1) [prompt] mend this\n>>> (W pid=2) KeyError: 'y'\n(TaskRunner pid=1) [score] 1.0",
+    ),
     "ptxas before Triton": (
         "cause",
         None,
@@ -130,6 +192,14 @@ W1015 08:33:00.100 1 torch/distributed/elastic/multiprocessing/api.py:900] Sendi
 Could not estimate the number of tokens of the input
 Error rate is 0.0
 The following columns will be ignored: failed_flag, error_message.""",
+    "Error: 0.02\nERROR: 0\nWord Error Rate: 3.1\nerror: 0.031\nerror: 0\nError: None\nfoo: error: 0.3\nerror: 1.5e-3",
+    """(TaskRunner pid=1) [prompt] mend this
+(TaskRunner pid=1) Traceback (most recent call last):
+(TaskRunner pid=1)   File "a.py", line 1, in <module>
+(TaskRunner pid=1) NameError: name 'x' is not defined
+(TaskRunner pid=1) [response] ValueError: it was this
+(TaskRunner pid=1) [ground_truth] 3
+(TaskRunner pid=1) [score] 1.0""",
 )
 
 
