@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envsmith.delivery import JOURNAL, LOCK, RECORD, SUMS, Delivered, is_part, link_fault, parse_record
-from envsmith.errors import InputError, NegativeAnswer, Problem
+from envsmith.delivery import BEFORE, JOURNAL, LOCK, RECORD, SUMS, Delivered, is_part, link_fault, parse_record
+from envsmith.errors import InputError, IntegrityError, NegativeAnswer, Problem
 from envsmith.shardfiles import (
     LENGTH_BYTES,
     TAIL_BYTES,
@@ -23,7 +23,8 @@ from envsmith.shardfiles import (
     whole_number,
 )
 from envsmith.shards import METADATA, Checkpoint, is_index, is_model_states, is_pointer
-from envsmith.tools.files import filesystem
+from envsmith.tools.checkpointprobe import is_trial
+from envsmith.tools.files import filesystem, read_plain
 
 #: An index of the largest models has a few megabytes; what is larger than this is none.
 _MOST_TEXT_BYTES = 64 << 20
@@ -76,12 +77,13 @@ def list_source(path: Path) -> Source:
     Raises:
         InputError: `delivery-source-missing`, `delivery-source-empty`, `link-leaves-source`, `special-file`.
         NegativeAnswer: `delivery-source-unfinished`.
+        IntegrityError: `delivery-source-differs` where a delivered copy lacks files of its record, or has others.
         SupplyError: what `filesystem` raises.
     """
     if path.is_file():
         with filesystem(path):
             file = _file_of(path.name, path.stat())
-        return Source(base=path.parent, files=(file,), is_file=True)
+        return Source(base=path.parent, files=(file,), is_file=True, record=_record_of_file(path))
     if not path.is_dir():
         hint = "name the folder of a checkpoint, or one file"
         message = f"`{path}` is no file and no folder"
@@ -98,8 +100,45 @@ def list_source(path: Path) -> Source:
         message = f"there is no file in `{path}`"
         hint = "name the folder that the checkpoint is in"
         raise InputError(Problem(code="delivery-source-empty", message=message, hint=hint))
+    if walk.record:
+        _require_recorded(path, walk, walk.record)
     files = tuple(sorted(walk.files, key=lambda file: file.path))
     return Source(base=path, files=files, links=walk.links, folders=walk.folders, record=walk.record)
+
+
+def _record_of_file(path: Path) -> Delivered | None:
+    """What the nearest record above a file says of it; None where there is none, or it does not name the file."""
+    for folder in path.parents:
+        if os.path.lexists(folder / RECORD):
+            content = _read_record(folder / RECORD).files.get(path.relative_to(folder).as_posix())
+            return Delivered(files={path.name: content}, links={}) if content else None
+    return None
+
+
+def _read_record(path: Path) -> Delivered:
+    with filesystem(path):
+        record = parse_record(read_plain(path).decode(errors="replace"))
+    if record is None:
+        message = f"`{path}` is no record of a delivery, so nobody can tell what was delivered there"
+        raise IntegrityError(_differs(message))
+    return record
+
+
+def _require_recorded(base: Path, walk: _Walk, record: Delivered) -> None:
+    """Hold names and links of a delivered copy against its record; contents are held against it while they are read."""
+    there, recorded = {file.path for file in walk.files}, record.files.keys()
+    rows = [(path, "is not there any more, though the record names it") for path in sorted(recorded - there)]
+    rows += [(path, "is not in the record: it came after the delivery") for path in sorted(there - recorded)]
+    changed = {path for path, _ in walk.links.items() ^ record.links.items()}
+    rows += [(path, "is not the link that the record has, or none") for path in sorted(changed)]
+    problems = [_differs(f"`{base / path}` {words}") for path, words in rows]
+    if problems:
+        raise IntegrityError(*problems[:_NAMED], *_rest(len(problems) - _NAMED, problems[-1]))
+
+
+def _differs(message: str) -> Problem:
+    hint = "deliver from where the copy came; or remove its record, if it is meant to be so"
+    return Problem(code="delivery-source-differs", message=message, hint=hint)
 
 
 def _rest(count: int, last: Problem) -> Iterator[Problem]:
@@ -143,13 +182,11 @@ class _Walk:
                         self._special(path)
 
     def _file(self, path: str, entry: os.DirEntry[str]) -> None:
-        if is_part(entry.name) or entry.name == JOURNAL:
+        if is_part(entry.name) or entry.name in (JOURNAL, BEFORE):
             self.unfinished.append(f"`{path}`")
         elif path == RECORD:
-            with filesystem(self._base / path):
-                text = (self._base / path).read_text(encoding="utf-8", errors="replace")
-            self.record = parse_record(text)
-        elif path not in (SUMS, LOCK):
+            self.record = _read_record(self._base / path)
+        elif path not in (SUMS, LOCK) and not is_trial(entry.name):
             self.files.append(_file_of(path, entry.stat(follow_symlinks=False)))
 
     def _link(self, path: str) -> None:
