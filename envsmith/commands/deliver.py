@@ -23,7 +23,8 @@ from envsmith.plan import megabytes
 from envsmith.report import Finding, Severity, ordered
 from envsmith.shards import judge_checkpoint, judge_insides
 from envsmith.tools.checkpointprobe import probe_checkpoint_folder, remove_trials
-from envsmith.tools.checkpointscan import Source, list_source, read_checkpoint
+from envsmith.tools.checkpointread import read_checkpoint
+from envsmith.tools.checkpointscan import Source, list_source
 from envsmith.tools.delivering import Delivery, Outcome
 from envsmith.tools.deliveryrecords import blocked, is_plain
 from envsmith.tools.files import FileLock, filesystem

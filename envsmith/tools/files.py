@@ -123,7 +123,7 @@ def open_plain(path: Path, *, follow: bool = False) -> int:
 
 def read_plain(path: Path, *, follow: bool = False) -> bytes:
     """Read all of a file, and nothing that is none."""
-    with open(open_plain(path, follow=follow), "rb") as stream:
+    with os.fdopen(open_plain(path, follow=follow), "rb") as stream:
         return stream.read()
 
 
