@@ -1,8 +1,7 @@
 """Whether a checkpoint is whole, judged by its names, its indexes and what was read of its shards' beginnings and ends.
 
-Pure: whoever reads a folder hands in a `Checkpoint`. Names are those of Hugging Face, FSDP as verl writes it, DeepSpeed,
-Megatron and torch's distributed checkpoint. It misses the loss of the last rank of a set where nothing else says how
-many wrote.
+Pure: whoever reads a folder hands in a `Checkpoint`. Names are those of Hugging Face, verl's FSDP, DeepSpeed, Megatron
+and torch's distributed checkpoint. It misses the loss of the last rank of a set where nothing else says how many wrote.
 """
 
 from __future__ import annotations

@@ -42,6 +42,8 @@ class Earlier:
         self._destination = destination
         self._taken = {file.path for file in source.files} | source.links.keys()
         self.is_open = os.path.lexists(destination / JOURNAL)
+        if os.path.lexists(destination / SUMS) and not is_plain(destination / SUMS):
+            raise InputError(blocked(destination / SUMS))
         self.record = _read_record(destination / RECORD)
         self._before = self.record or _read_record(destination / BEFORE)
         self._written = self._read_written()

@@ -290,7 +290,7 @@ def test_an_incomplete_delivery_stays_one_until_its_whole_source_is_delivered(tm
     assert deliver(source, target).json["data"]["complete"] is True
 
 
-@pytest.mark.parametrize("name", [".a.envsmith-part", RECORD, JOURNAL, BEFORE, LOCK, "a"])
+@pytest.mark.parametrize("name", [".a.envsmith-part", RECORD, SUMS, JOURNAL, BEFORE, LOCK, "a"])
 @pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "folder"])
 def test_what_is_no_file_under_a_name_of_ours_is_never_waited_for(tmp_path: Path, name: str, kind: str) -> None:
     source, target = write(tmp_path / "src", {"a": b"a"}), tmp_path / "dst"
