@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from posixpath import dirname, isabs, join, normpath
 from typing import Any, Final
@@ -17,6 +17,8 @@ from typing import Any, Final
 RECORD, SUMS = "envsmith-delivery.json", "envsmith-delivery.sha256"
 #: What is there while it is not.
 JOURNAL, LOCK, PART_ENDING = ".envsmith-delivery.journal", ".envsmith-delivery.lock", ".envsmith-part"
+#: The record of the deliveries that ended, while another one goes on; never there without the journal.
+BEFORE: Final = ".envsmith-delivery.before"
 #: NAME_MAX of Linux, in bytes (limits.h).
 _LONGEST_NAME: Final = 255
 
@@ -50,6 +52,18 @@ class Delivered:
         return sum(one.size for one in self.files.values())
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """What is known of one file of a destination."""
+
+    ended: frozenset[Content] = frozenset()
+    """What deliveries that ended left there."""
+    ours: frozenset[Content] = frozenset()
+    """What the delivery that did not end wrote."""
+    found: frozenset[Content] = frozenset()
+    """What that one found there and was told to replace, though no delivery had written it."""
+
+
 class Standing(Enum):
     """What a file in the destination is to a delivery."""
 
@@ -65,13 +79,16 @@ class Standing(Enum):
     """No delivery wrote it."""
 
 
-def standing(wanted: Content, there: Content, written: frozenset[Content], *, is_open: bool) -> Standing:
-    """Judge a file by its content alone; `written` is what deliveries put there, `is_open` that one did not end."""
+def standing(wanted: Content, there: Content, written: Written) -> Standing:
+    """Judge a file by its content alone; what a delivery that ended left is never given up for one that did not."""
     if there == wanted:
         return Standing.DONE
-    if there in written:
-        return Standing.OURS if is_open else Standing.OLDER
-    return Standing.DAMAGED if written else Standing.FOREIGN
+    if there in written.ended:
+        return Standing.OLDER
+    if there in written.ours:
+        return Standing.OURS
+    is_known = (written.ended or written.ours) and there not in written.found
+    return Standing.DAMAGED if is_known else Standing.FOREIGN
 
 
 def part_name(name: str) -> str:
@@ -95,23 +112,41 @@ def link_fault(path: str, target: str) -> str | None:
     return "its target lies outside" if end == ".." or end.startswith("../") else None
 
 
-def journal_line(path: str, content: Content) -> bytes:
-    """One file that will have its final name next."""
-    row = {"path": path, "size": content.size, "sha256": content.sha256}
+def journal_line(path: str, content: Content, *, is_found: bool = False) -> bytes:
+    """One file that will have its final name next, or that was found under the name of one that will."""
+    row: dict[str, Any] = {"path": path, "size": content.size, "sha256": content.sha256}
+    row |= {"found": True} if is_found else {}
     return (json.dumps(row, sort_keys=True) + "\n").encode()
 
 
-def parse_journal(data: bytes) -> dict[str, frozenset[Content]]:
-    """What deliveries wrote, by path; a line that a kill cut off is no line."""
-    found: dict[str, frozenset[Content]] = {}
+def parse_journal(data: bytes) -> dict[str, Written]:
+    """What a delivery wrote and found, by path; a line that a kill cut off is no line."""
+    known: dict[str, Written] = {}
     for line in data.split(b"\n"):
         try:
             row = json.loads(line)
-            path, content = str(row["path"]), Content(size=int(row["size"]), sha256=str(row["sha256"]))
-        except (ValueError, TypeError, KeyError, RecursionError):
+            path, content, is_found = str(row["path"]), _content(row), bool(row.get("found"))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
-        found[path] = found.get(path, frozenset()) | {content}
-    return found
+        old = known.get(path, Written())
+        known[path] = replace(old, found=old.found | {content}) if is_found else replace(old, ours=old.ours | {content})
+    return known
+
+
+def _content(row: Any) -> Content:
+    size = row["size"]
+    if type(size) is not int or size < 0:  # `1e999` is a number of JSON too
+        raise ValueError(size)
+    return Content(size=size, sha256=str(row["sha256"]))
+
+
+def _inside(path: Any) -> str:
+    """A path that stays below the folder of its record."""
+    if not isinstance(path, str) or "\0" in path or path in ("", ".", "..") or isabs(path) or path.startswith("../"):
+        raise ValueError(path)
+    if normpath(path) != path:
+        raise ValueError(path)
+    return path
 
 
 def record_text(delivered: Delivered) -> str:
@@ -134,10 +169,8 @@ def parse_record(text: str) -> Delivered | None:
         if table["envsmith-delivery"] != 1:
             return None
         return Delivered(
-            files={
-                str(row["path"]): Content(size=int(row["size"]), sha256=str(row["sha256"])) for row in table["files"]
-            },
-            links={str(row["path"]): str(row["target"]) for row in table["links"]},
+            files={_inside(row["path"]): _content(row) for row in table["files"]},
+            links={_inside(row["path"]): str(row["target"]) for row in table["links"]},
             is_complete=bool(table["complete"]),
         )
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import pickletools
 import re
-from typing import Final
+from math import prod
+from typing import Any, Final
 
 #: The first bytes of a zip member, and of the record that ends an archive (APPNOTE.TXT 6.3.10, 4.3.7 and 4.3.16).
 _MEMBER, _END, _END64_LOCATOR = b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x07"
@@ -19,6 +20,17 @@ TAIL_BYTES: Final = _END_BYTES + 65_535
 #: `MAX_HEADER_SIZE` of src/tensor.rs 0.6, read 2026-11-30).
 LENGTH_BYTES: Final = 8
 HEADER_BYTES: Final = 100_000_000
+#: Bits of an element (safetensors, `Dtype` of src/tensor.rs 0.6, read 2026-11-30).
+_BITS: Final = {
+    **dict.fromkeys(("F4",), 4),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 8),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
+    **dict.fromkeys(("I32", "U32", "F32"), 32),
+    **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
+}
+#: The most ranks that anybody's number is believed to count.
+_MOST_RANKS: Final = 1 << 40
 _NUMBERS: Final = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4")
 #: In pickles of torch's distributed checkpoint: `__RANK_NUMBER.distcp` (torch 2.10, filesystem.py, read 2026-11-30).
 _DISTCP: Final = re.compile(rb"__[0-9]+_[0-9]+\.distcp")
@@ -33,8 +45,8 @@ def header_length(first: bytes) -> int | None:
 def fault_of_safetensors(first: bytes, header: bytes, size: int) -> str | None:
     """Say what is wrong with a safetensors file of `size` bytes, or None.
 
-    It proves that every tensor the header names lies in the file and that nothing lies behind the last one; it misses
-    wrong bytes inside tensors.
+    It proves that the tensors the header names fill the file without a gap, each with the bytes that its shape needs;
+    it misses wrong bytes inside tensors.
     """
     length = header_length(first)
     if length is None:
@@ -43,11 +55,29 @@ def fault_of_safetensors(first: bytes, header: bytes, size: int) -> str | None:
         return f"its header ends at byte {LENGTH_BYTES + length:,}, the file at {size:,}"
     try:
         tensors = json.loads(header[:length])
-        ends = [one["data_offsets"][1] for name, one in tensors.items() if name != "__metadata__"]
-        end = LENGTH_BYTES + length + max(map(int, ends), default=0)
+        spans = [_span(one) for name, one in tensors.items() if name != "__metadata__"]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return "its header is no table of tensors"
+    end = 0
+    for start, stop, needed in sorted(spans, key=lambda span: span[:2]):
+        if start != end:
+            return (
+                f"its header leaves a gap, or lets tensors lie in each other, at byte {LENGTH_BYTES + length + end:,}"
+            )
+        if needed is not None and needed != stop - start:
+            return f"its header gives a tensor {stop - start:,} bytes that needs {needed:,}"
+        end = stop
+    end += LENGTH_BYTES + length
     return None if end == size else f"its tensors end at byte {end:,}, the file at {size:,}"
+
+
+def _span(tensor: Any) -> tuple[int, int, int | None]:
+    """Where a tensor begins and ends, and how many bytes it needs, None for a type that is not known."""
+    start, stop = tensor["data_offsets"]
+    shape, bits = tensor["shape"], _BITS.get(tensor["dtype"])
+    if any(type(n) is not int or not 0 <= n < 1 << 63 for n in (start, stop, *shape)) or stop < start:
+        raise ValueError(tensor)
+    return start, stop, None if bits is None else (prod(shape) * bits + 7) // 8
 
 
 def is_zip(first: bytes) -> bool:
@@ -76,6 +106,21 @@ def _fault_of_directory(record: bytes, size: int, *, has_64: bool) -> str | None
     return None if start + length <= size else "the directory at its end lies outside the file"
 
 
+def fault_of_torch(first: bytes) -> str | None:
+    """Say what is wrong with the beginning of a file of `torch.save`, or None: a file system may leave only zeros."""
+    return "it begins with zeros, as a file whose bytes never reached the disk" if first and not any(first) else None
+
+
+def fault_of_gguf(first: bytes) -> str | None:
+    """Say what is wrong with the beginning of a GGUF file, or None (ggml, docs/gguf.md, read 2026-11-30)."""
+    return None if first.startswith((b"GGUF", b"FUGG")) else "its first bytes are not those of a GGUF file"
+
+
+def fault_of_metadata(last: bytes) -> str | None:
+    """Say what is wrong with the end of `.metadata`, a pickle, which ends with the opcode STOP, or None."""
+    return None if last.endswith(b".") else "it is a pickle without its end"
+
+
 def files_of_metadata(pickle: bytes) -> frozenset[str]:
     """Names of the files that `.metadata` of a distributed checkpoint of torch refers to."""
     return frozenset(name.decode() for name in _DISTCP.findall(pickle))
@@ -92,7 +137,7 @@ def whole_number(pickle: bytes, key: str) -> int | None:
             if opcode.name in ("MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT"):
                 continue
             if was_key and opcode.name in _NUMBERS and isinstance(argument, int):
-                return int(argument)
+                return argument if 0 <= argument <= _MOST_RANKS else None
             was_key = argument == key
     except (ValueError, IndexError, OverflowError, UnicodeDecodeError):
         return None

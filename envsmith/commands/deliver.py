@@ -23,12 +23,15 @@ from envsmith.plan import megabytes
 from envsmith.report import Finding, Severity, ordered
 from envsmith.shards import judge_checkpoint, judge_insides
 from envsmith.tools.checkpointprobe import probe_checkpoint_folder, remove_trials
-from envsmith.tools.checkpointscan import Source, list_source, read_checkpoint
+from envsmith.tools.checkpointread import read_checkpoint
+from envsmith.tools.checkpointscan import Source, list_source
 from envsmith.tools.delivering import Delivery, Outcome
+from envsmith.tools.deliveryrecords import blocked, is_plain
 from envsmith.tools.files import FileLock, filesystem
 from envsmith.tools.store import open_store
 
 UNFIT, NEGATIVE = 3, 1
+_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +55,7 @@ def run(source: str, destination: str, wishes: Wishes, *, environ: Mapping[str, 
     screen.step(1, 3, f"look at {shown(place)}")
     listed = list_source(place)
     _require_apart(listed, place, target)
+    _require_folder(target)
     checkpoint = read_checkpoint(listed)
     lacking = ordered(judge_insides(checkpoint) if listed.is_file else judge_checkpoint(checkpoint))
     is_complete = not _fails(lacking)
@@ -88,6 +92,7 @@ def _done(
         "record": str(target / RECORD),
         "sums": str(target / SUMS),
         "without_mode_or_time": list(outcome.undressed),
+        "no_longer_recorded": list(outcome.dropped),
         "seconds": round(seconds, 3),
     }
     kept = len(delivered.files) - len(outcome.copied)
@@ -100,6 +105,9 @@ def _done(
         f"digest: {delivered.digest}",
         f"check it with: cd {shlex.quote(shown(target))} && sha256sum -c {SUMS}",
     ]
+    if outcome.dropped:
+        named = ", ".join(f"`{path}`" for path in outcome.dropped[:_NAMED])
+        lines.insert(1, f"not as an earlier delivery left them, so no longer in the record: {named[:500]}")
     if outcome.undressed:
         lines.insert(1, f"the file system did not take mode or time of {len(outcome.undressed):,} files")
     return Result(command="deliver", data={**data, **figures}, text=_text(findings, "\n".join(lines)))
@@ -121,6 +129,17 @@ def _require_apart(source: Source, place: Path, target: Path) -> None:
         raise InputError(Problem(code="delivery-overlaps", message=message, hint=hint))
 
 
+def _require_folder(target: Path) -> None:
+    """Refuse a destination that is no folder and can be none.
+
+    Raises:
+        InputError: `destination-differs`.
+    """
+    there = next(one for one in (target, *target.parents) if os.path.lexists(one))
+    if not there.is_dir():
+        raise InputError(blocked(there))
+
+
 def _holds(above: Path, below: Path) -> bool:
     return any(_same(above, one) for one in (below, *below.parents))
 
@@ -137,6 +156,8 @@ def _alone(target: Path, environ: Mapping[str, str], screen: Screen) -> Iterator
     """Hold the destination against other deliveries; where it has no locks, against those of this user and machine."""
     with filesystem(target):
         target.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(target / LOCK) and not is_plain(target / LOCK):
+        raise InputError(blocked(target / LOCK))
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(FileLock(target / LOCK, screen.message, keep=False))

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import io
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import BinaryIO
 from envsmith.delivery import Content, journal_line, part_name
 from envsmith.errors import IntegrityError, Problem, SupplyError
 from envsmith.tools.checkpointscan import SourceFile
-from envsmith.tools.files import CHUNK, filesystem
+from envsmith.tools.files import CHUNK, filesystem, fsync_folder, open_plain
 
 
 class Stopped(Exception):
@@ -46,7 +45,8 @@ class DeliveryJournal:
         self.path = path
         self._gate = threading.Lock()
         with filesystem(path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            self._descriptor = os.open(path, flags, 0o644)
 
     def __enter__(self) -> DeliveryJournal:
         self._write(b"\n")  # a kill may have cut the last line off
@@ -55,9 +55,9 @@ class DeliveryJournal:
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
-    def enter(self, path: str, content: Content) -> None:
-        """Append one file."""
-        self._write(journal_line(path, content))
+    def enter(self, path: str, content: Content, *, is_found: bool = False) -> None:
+        """Append one file; `is_found` where it was there before and is replaced."""
+        self._write(journal_line(path, content, is_found=is_found))
 
     def _write(self, data: bytes) -> None:
         with self._gate, filesystem(self.path):
@@ -139,7 +139,8 @@ class Copier:
         if kept is None:
             return None
         try:
-            return os.open(part, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW), digest, kept
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            return os.open(part, flags), digest, kept
         except OSError:  # such as a file system that cannot append
             self._advance(-kept)
             return None
@@ -147,12 +148,11 @@ class Copier:
     def _compare(self, stream: BinaryIO, part: Path, digest: hashlib._Hash) -> int | None:
         """Hash the beginning of the source that a part of an earlier run has; None where there is no such part."""
         try:
-            descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = open_plain(part)
         except OSError:
             return None
         with os.fdopen(descriptor, "rb", buffering=0) as kept:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= os.fstat(stream.fileno()).st_size:
+            if not 0 < os.fstat(descriptor).st_size <= os.fstat(stream.fileno()).st_size:
                 return None
             count = 0
             with contextlib.suppress(OSError):  # what cannot be read is written anew
@@ -168,7 +168,7 @@ class Copier:
 
     def _read_back(self, part: Path, target: Path, content: Content) -> None:
         with filesystem(part):
-            descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = open_plain(part)
         with os.fdopen(descriptor, "rb", buffering=0) as stream:
             _let_go(descriptor)
             seen = hash_stream(stream, part, self._stop)
@@ -203,9 +203,9 @@ def open_source(path: Path, file: SourceFile) -> Iterator[BinaryIO]:
     """Open a file of a source that is still as it was listed."""
     try:
         with filesystem(path):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = open_plain(path)
     except SupplyError as error:
-        if error.problems[0].code == "file-missing":
+        if error.problems[0].code in ("file-missing", "file-in-the-way"):
             raise SupplyError(_changed(path)) from error
         raise
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
@@ -238,10 +238,23 @@ def hash_stream(stream: io.RawIOBase | BinaryIO, path: Path, stop: threading.Eve
 def hash_file(path: Path, stop: threading.Event) -> Content:
     """Hash a file, from its file system where the kernel lets go of the pages it has."""
     with filesystem(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_plain(path)
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
         _let_go(descriptor)
         return hash_stream(stream, path, stop)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write one of our own files through a part, which whatever comes after a kill knows and removes."""
+    part = path.with_name(part_name(path.name))
+    with filesystem(part, needed_bytes=len(data)):
+        part.unlink(missing_ok=True)
+        with part.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(path)
+        fsync_folder(path.parent)
 
 
 def dress(path: Path, file: SourceFile) -> bool:

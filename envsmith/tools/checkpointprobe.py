@@ -46,6 +46,11 @@ def probe_checkpoint_folder(path: Path) -> FolderAnswer:
     )
 
 
+def is_trial(name: str) -> bool:
+    """Whether a file is one of a trial, which a kill may have left."""
+    return name.startswith(_TRIAL)
+
+
 def remove_trials(folder: Path, older_s: float = 600.0) -> None:
     """Remove what trials left that were killed; one that is younger may still be under way, here or elsewhere."""
     with contextlib.suppress(OSError):

@@ -1,38 +1,19 @@
-"""Reads a checkpoint before it is copied: its names, and the few bytes that say whether its shards are whole."""
+"""Lists what is to be delivered, and holds a delivered copy against its record."""
 
 from __future__ import annotations
 
 import os
-import re
 import stat
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envsmith.delivery import JOURNAL, LOCK, RECORD, SUMS, Delivered, is_part, link_fault, parse_record
-from envsmith.errors import InputError, NegativeAnswer, Problem
-from envsmith.shardfiles import (
-    LENGTH_BYTES,
-    TAIL_BYTES,
-    fault_of_safetensors,
-    fault_of_zip,
-    files_of_metadata,
-    header_length,
-    is_zip,
-    whole_number,
-)
-from envsmith.shards import METADATA, Checkpoint, is_index, is_model_states, is_pointer
-from envsmith.tools.files import filesystem
+from envsmith.delivery import BEFORE, JOURNAL, LOCK, RECORD, SUMS, Delivered, is_part, link_fault, parse_record
+from envsmith.errors import InputError, IntegrityError, NegativeAnswer, Problem
+from envsmith.tools.checkpointprobe import is_trial
+from envsmith.tools.files import filesystem, read_plain
 
-#: An index of the largest models has a few megabytes; what is larger than this is none.
-_MOST_TEXT_BYTES = 64 << 20
-_MOST_POINTER_BYTES = 4096
-_ZIPPED = (".pt", ".pth", ".bin", ".ckpt")
 _NAMED = 20
-#: Files that only torch.save writes, as an archive or, before torch 1.6, as a pickle (protocol 2 and later).
-_SHARD = re.compile(r"(?:model|optim|extra_state)_world_size_|(?:bf16_|fp16_)?zero_pp_rank_|mp_rank_|rng_state_\d")
-_PICKLE = b"\x80"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,12 +57,13 @@ def list_source(path: Path) -> Source:
     Raises:
         InputError: `delivery-source-missing`, `delivery-source-empty`, `link-leaves-source`, `special-file`.
         NegativeAnswer: `delivery-source-unfinished`.
+        IntegrityError: `delivery-source-differs` where a delivered copy lacks files of its record, or has others.
         SupplyError: what `filesystem` raises.
     """
     if path.is_file():
         with filesystem(path):
             file = _file_of(path.name, path.stat())
-        return Source(base=path.parent, files=(file,), is_file=True)
+        return Source(base=path.parent, files=(file,), is_file=True, record=_record_of_file(path))
     if not path.is_dir():
         hint = "name the folder of a checkpoint, or one file"
         message = f"`{path}` is no file and no folder"
@@ -98,8 +80,45 @@ def list_source(path: Path) -> Source:
         message = f"there is no file in `{path}`"
         hint = "name the folder that the checkpoint is in"
         raise InputError(Problem(code="delivery-source-empty", message=message, hint=hint))
+    if walk.record:
+        _require_recorded(path, walk, walk.record)
     files = tuple(sorted(walk.files, key=lambda file: file.path))
     return Source(base=path, files=files, links=walk.links, folders=walk.folders, record=walk.record)
+
+
+def _record_of_file(path: Path) -> Delivered | None:
+    """What the nearest record above a file says of it; None where there is none, or it does not name the file."""
+    for folder in path.parents:
+        if os.path.lexists(folder / RECORD):
+            content = _read_record(folder / RECORD).files.get(path.relative_to(folder).as_posix())
+            return Delivered(files={path.name: content}, links={}) if content else None
+    return None
+
+
+def _read_record(path: Path) -> Delivered:
+    with filesystem(path):
+        record = parse_record(read_plain(path).decode(errors="replace"))
+    if record is None:
+        message = f"`{path}` is no record of a delivery, so nobody can tell what was delivered there"
+        raise IntegrityError(_differs(message))
+    return record
+
+
+def _require_recorded(base: Path, walk: _Walk, record: Delivered) -> None:
+    """Hold names and links of a delivered copy against its record; contents are held against it while they are read."""
+    there, recorded = {file.path for file in walk.files}, record.files.keys()
+    rows = [(path, "is not there any more, though the record names it") for path in sorted(recorded - there)]
+    rows += [(path, "is not in the record: it came after the delivery") for path in sorted(there - recorded)]
+    changed = {path for path, _ in walk.links.items() ^ record.links.items()}
+    rows += [(path, "is not the link that the record has, or none") for path in sorted(changed)]
+    problems = [_differs(f"`{base / path}` {words}") for path, words in rows]
+    if problems:
+        raise IntegrityError(*problems[:_NAMED], *_rest(len(problems) - _NAMED, problems[-1]))
+
+
+def _differs(message: str) -> Problem:
+    hint = "deliver from where the copy came; or remove its record, if it is meant to be so"
+    return Problem(code="delivery-source-differs", message=message, hint=hint)
 
 
 def _rest(count: int, last: Problem) -> Iterator[Problem]:
@@ -143,13 +162,11 @@ class _Walk:
                         self._special(path)
 
     def _file(self, path: str, entry: os.DirEntry[str]) -> None:
-        if is_part(entry.name) or entry.name == JOURNAL:
+        if is_part(entry.name) or entry.name in (JOURNAL, BEFORE):
             self.unfinished.append(f"`{path}`")
         elif path == RECORD:
-            with filesystem(self._base / path):
-                text = (self._base / path).read_text(encoding="utf-8", errors="replace")
-            self.record = parse_record(text)
-        elif path not in (SUMS, LOCK):
+            self.record = _read_record(self._base / path)
+        elif path not in (SUMS, LOCK) and not is_trial(entry.name):
             self.files.append(_file_of(path, entry.stat(follow_symlinks=False)))
 
     def _link(self, path: str) -> None:
@@ -169,69 +186,3 @@ class _Walk:
         message = f"`{path}` is no file, folder or link, but a socket, a pipe or a device"
         hint = "remove it: whatever made it leaves it behind, and nothing reads it from a checkpoint"
         self.problems.append(Problem(code="special-file", message=message, hint=hint))
-
-
-def read_checkpoint(source: Source) -> Checkpoint:
-    """Read what `envsmith.shards` judges by: indexes, headers and ends, a few kilobytes a file.
-
-    Raises:
-        SupplyError: what `filesystem` raises.
-    """
-    texts, faults, worlds = {}, {}, {}
-    named: dict[str, frozenset[str]] = {}
-    sizes = {file.path: file.size for file in source.files}
-    for path, size in list(sizes.items()):
-        place = source.base / path
-        with filesystem(place):
-            if (is_index(path) and size <= _MOST_TEXT_BYTES) or (is_pointer(path) and size <= _MOST_POINTER_BYTES):
-                texts[path] = place.read_text(encoding="utf-8", errors="replace")
-            elif place.name == METADATA and size <= _MOST_TEXT_BYTES:
-                named[path] = files_of_metadata(place.read_bytes())
-            elif (fault := _fault(place, size)) is not None:
-                faults[path] = fault
-            elif is_model_states(path) and (world := _world(place)) is not None:
-                worlds[path] = world
-    for path in source.links:
-        if (source.base / path).is_file():
-            sizes[path] = (source.base / path).stat().st_size
-    folders = {*source.folders, *(path for path in source.links if (source.base / path).is_dir())}
-    return Checkpoint(sizes=sizes, folders=frozenset(folders), texts=texts, faults=faults, named=named, worlds=worlds)
-
-
-def _fault(path: Path, size: int) -> str | None:
-    judge: Callable[[Path, int], str | None]
-    if path.suffix == ".safetensors":
-        judge = _safetensors_fault
-    elif path.suffix in _ZIPPED:
-        judge = _zip_fault
-    else:
-        return None
-    return judge(path, size) if size else None
-
-
-def _safetensors_fault(path: Path, size: int) -> str | None:
-    with path.open("rb") as stream:
-        first = stream.read(LENGTH_BYTES)
-        return fault_of_safetensors(first, stream.read(min(header_length(first) or 0, size)), size)
-
-
-def _zip_fault(path: Path, size: int) -> str | None:
-    with path.open("rb") as stream:
-        first = stream.read(4)
-        if not is_zip(first):
-            strange = _SHARD.match(path.name) and not first.startswith(_PICKLE)
-            return "it begins as no file that torch.save writes" if strange else None
-        stream.seek(max(0, size - TAIL_BYTES))
-        return fault_of_zip(stream.read(TAIL_BYTES), size)
-
-
-def _world(path: Path) -> int | None:
-    """The world size in the pickle of a file of `torch.save`; None where nobody can tell."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
-            if archive.getinfo(name).file_size > _MOST_TEXT_BYTES:
-                return None
-            return whole_number(archive.read(name), "dp_world_size")
-    except (StopIteration, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError):
-        return None

@@ -15,25 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from envsmith.delivery import (
-    JOURNAL,
-    RECORD,
-    SUMS,
-    Content,
-    Delivered,
-    Standing,
-    is_part,
-    parse_journal,
-    parse_record,
-    part_name,
-    record_text,
-    standing,
-    sums_text,
-)
+from envsmith.delivery import JOURNAL, Content, Delivered, Standing, is_part, part_name, standing
 from envsmith.errors import EnvsmithError, InputError, IntegrityError, Problem, SupplyError
 from envsmith.tools.checkpointcopy import Copied, Copier, DeliveryJournal, Stopped, hash_file, open_source
 from envsmith.tools.checkpointscan import Source, SourceFile, list_source
-from envsmith.tools.files import disk_full, filesystem, free_bytes, fsync_folder, write_atomic
+from envsmith.tools.deliveryrecords import Earlier, blocked, is_plain
+from envsmith.tools.files import disk_full, filesystem, free_bytes, fsync_folder
 from envsmith.tools.progress import Progress
 
 #: Enough to keep a disk and two cores busy; more only makes more parts that a kill leaves behind.
@@ -51,6 +38,8 @@ class Outcome:
     copied: tuple[Copied, ...] = ()
     undressed: tuple[str, ...] = field(default=())
     """Files whose mode or time the file system did not take."""
+    dropped: tuple[str, ...] = ()
+    """What earlier deliveries left and is not as they recorded it: the new record leaves it out."""
 
     @property
     def resumed_bytes(self) -> int:
@@ -65,11 +54,9 @@ class Delivery:
         self._source, self._destination, self._replace = source, destination, replace
         self._progress = progress
         self._gate, self._stop = threading.Lock(), threading.Event()
-        self._is_open = (destination / JOURNAL).exists()
-        self._record = _read_record(destination / RECORD)
-        self._written = self._read_written()
+        self._earlier = Earlier(source, destination)
         self._there: dict[str, Content] = {}
-        self._in_the_way: dict[str, Content] = {}
+        self._in_the_way: dict[str, tuple[Standing, Content]] = {}
 
     def run(self, *, is_complete: bool) -> Outcome:
         """Copy what is not there yet, and state all of it in the record.
@@ -79,32 +66,34 @@ class Delivery:
             IntegrityError: `delivered-file-changed`, `delivery-differs`, `delivery-source-differs`.
             SupplyError: `source-changed`, `disk-full` and what else `filesystem` raises.
         """
-        self._progress.start(self._source.size, len(self._source.files))
+        old = self._earlier.files()
+        self._progress.start(self._source.size + sum(one.size for one in old), len(self._source.files) + len(old))
         try:
             self._examine()
+            self._read_old(old)
             missing = [file for file in self._source.files if file.path not in self._there]
             outcome = self._copy(missing, is_complete) if self._is_changed(missing, is_complete) else None
         finally:
             self._progress.done()
-        return outcome or Outcome(delivered=self._delivered((), is_complete))
+        return outcome or Outcome(delivered=self._delivered((), is_complete), dropped=self._earlier.dropped())
 
     def _is_changed(self, missing: list[SourceFile], is_complete: bool) -> bool:
-        return bool(missing) or self._is_open or self._record != self._delivered((), is_complete)
+        return bool(missing) or self._earlier.is_open or self._earlier.record != self._delivered((), is_complete)
 
     def _delivered(self, copied: Iterable[Copied], is_complete: bool) -> Delivered:
-        files = {**self._there, **{one.path: one.content for one in copied}}
-        return Delivered(files=files, links=dict(self._source.links), is_complete=is_complete)
+        files = {**self._earlier.carried.files, **self._there, **{one.path: one.content for one in copied}}
+        links = {**self._earlier.carried.links, **self._source.links}
+        return Delivered(files=files, links=links, is_complete=is_complete and self._earlier.carried.is_complete)
 
-    def _read_written(self) -> dict[str, frozenset[Content]]:
-        written: dict[str, frozenset[Content]] = {}
-        if self._record:
-            written = {path: frozenset({content}) for path, content in self._record.files.items()}
-        if self._is_open:
-            with filesystem(self._destination / JOURNAL):
-                journal = parse_journal((self._destination / JOURNAL).read_bytes())
-            for path, contents in journal.items():
-                written[path] = written.get(path, frozenset()) | contents
-        return written
+    def _read_old(self, old: list[SourceFile]) -> None:
+        """Read again what earlier deliveries left; what is not as it was recorded is no longer in the record."""
+
+        def look(file: SourceFile) -> Content | None:
+            there = self._earlier.content(file, self._stop)
+            self._advance(file.size)
+            return there
+
+        self._earlier.carry({file.path: there for file, there in self._each(old, look) if there is not None})
 
     # -- what stands there
 
@@ -112,16 +101,16 @@ class Delivery:
         """Hash what has the name of a file of the source; all that is in the way is raised at once."""
         problems = [*self._wrong_folders(), *self._wrong_links()]
         named = [file for file in self._source.files if os.path.lexists(self._destination / file.path)]
-        standing_files = [file for file in named if _is_plain(self._destination / file.path)]
+        standing_files = [file for file in named if is_plain(self._destination / file.path)]
         problems += [
-            _blocked(self._destination / file.path) for file in named if not _is_plain(self._destination / file.path)
+            blocked(self._destination / file.path) for file in named if not is_plain(self._destination / file.path)
         ]
         changed: list[Problem] = []
         for file, (stand, there) in self._each(standing_files, self._look_at):
             if stand is Standing.DONE:
                 self._there[file.path] = there
             elif self._replace or stand is Standing.OURS:
-                self._in_the_way[file.path] = there
+                self._in_the_way[file.path] = (stand, there)
             else:
                 place = self._destination / file.path
                 (changed if stand is Standing.DAMAGED else problems).append(_in_the_way(stand, place))
@@ -132,14 +121,13 @@ class Delivery:
 
     def _look_at(self, file: SourceFile) -> tuple[Standing, Content]:
         place = self._destination / file.path
-        written = self._written.get(file.path, frozenset())
         there = hash_file(place, self._stop)
         if there.size != file.size:  # the source need not be read to see that
             wanted = Content(size=file.size, sha256="")
         else:
             with open_source(self._source.base / file.path, file):
                 wanted = hash_file(self._source.base / file.path, self._stop)
-        stand = standing(wanted, there, written, is_open=self._is_open)
+        stand = standing(wanted, there, self._earlier.written(file.path))
         if stand is Standing.DONE:
             self._advance(file.size)
         return stand, there
@@ -148,7 +136,7 @@ class Delivery:
         for folder in self._source.folders:
             place = self._destination / folder
             if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
-                yield _blocked(place)
+                yield blocked(place)
 
     def _wrong_links(self) -> Iterator[Problem]:
         for path, target in self._source.links.items():
@@ -156,7 +144,7 @@ class Delivery:
             if not os.path.lexists(place):
                 continue
             if not place.is_symlink():
-                yield _blocked(place)
+                yield blocked(place)
             elif str(place.readlink()) != target and not self._replace:
                 yield _in_the_way(Standing.FOREIGN, place)
 
@@ -165,11 +153,10 @@ class Delivery:
     def _copy(self, missing: list[SourceFile], is_complete: bool) -> Outcome:
         self._require_room(missing)
         with DeliveryJournal(self._destination / JOURNAL) as journal:
-            for path, content in [*self._old_record(), *self._in_the_way.items()]:
-                journal.enter(path, content)
-            for name in (RECORD, SUMS):
-                with filesystem(self._destination / name):
-                    (self._destination / name).unlink(missing_ok=True)
+            for path, (stand, content) in self._in_the_way.items():
+                if stand is Standing.FOREIGN:
+                    journal.enter(path, content, is_found=True)
+            self._earlier.set_aside()
             self._make_folders()
             copier = Copier(self._source.base, self._destination, journal, self._advance, self._stop)
             copied = tuple(row for _, row in self._each(missing, lambda file: self._copy_one(copier, file)))
@@ -178,19 +165,13 @@ class Delivery:
         self._sweep()
         self._settle_folders()
         delivered = self._delivered(copied, is_complete)
-        write_atomic(self._destination / SUMS, sums_text(delivered.files))
-        write_atomic(self._destination / RECORD, record_text(delivered))
-        with filesystem(self._destination / JOURNAL):
-            (self._destination / JOURNAL).unlink()
+        self._earlier.write(delivered)
         undressed = tuple(one.path for one in copied if not one.is_dressed)
-        return Outcome(delivered=delivered, copied=copied, undressed=undressed)
+        return Outcome(delivered=delivered, copied=copied, undressed=undressed, dropped=self._earlier.dropped())
 
     def _copy_one(self, copier: Copier, file: SourceFile) -> Copied:
         expected = self._source.record.files.get(file.path) if self._source.record else None
         return copier.copy(file, expected, replace=file.path in self._in_the_way)
-
-    def _old_record(self) -> Iterator[tuple[str, Content]]:
-        yield from self._record.files.items() if self._record else ()
 
     def _require_room(self, missing: list[SourceFile]) -> None:
         """Stop before the first byte where all of them cannot fit; what is replaced stays until its copy is whole."""
@@ -293,20 +274,6 @@ class Delivery:
             self._progress.advance(count)
 
 
-def _is_plain(place: Path) -> bool:
-    return place.is_file() and not place.is_symlink()
-
-
-def _read_record(path: Path) -> Delivered | None:
-    if not os.path.lexists(path):
-        return None
-    with filesystem(path):
-        record = parse_record(path.read_text(encoding="utf-8", errors="replace"))
-    if record is None:
-        raise InputError(_blocked(path))
-    return record
-
-
 def _together(failures: list[EnvsmithError]) -> EnvsmithError:
     """One error of all, of the class that weighs most."""
     worst = max(failures, key=lambda error: (isinstance(error, IntegrityError), error.exit_code))
@@ -319,12 +286,6 @@ def _some(problems: list[Problem]) -> Iterator[Problem]:
     if len(problems) > _NAMED:
         last = problems[-1]
         yield Problem(code=last.code, message=f"and {len(problems) - _NAMED:,} more", hint=last.hint)
-
-
-def _blocked(place: Path) -> Problem:
-    hint = "move it away, or deliver into another folder"
-    message = f"`{place}` is in the way: something else than what is to be delivered has its name"
-    return Problem(code="destination-differs", message=message, hint=hint)
 
 
 def _in_the_way(stand: Standing, place: Path) -> Problem:

@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import shutil
+import stat
 import tempfile
 import threading
 import time
@@ -101,6 +102,29 @@ def temporary_beside(path: Path) -> Iterator[tuple[int, Path]]:
         os.close(descriptor)
         with contextlib.suppress(FileNotFoundError):
             Path(name).unlink()
+
+
+def open_plain(path: Path, *, follow: bool = False) -> int:
+    """Open a file to be read; whatever else has its name is refused at once, where opening a pipe would wait.
+
+    Raises:
+        FileExistsError: it is no file, which `filesystem` makes `file-in-the-way`.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileExistsError(errno.EEXIST, "it is no file", str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def read_plain(path: Path, *, follow: bool = False) -> bytes:
+    """Read all of a file, and nothing that is none."""
+    with os.fdopen(open_plain(path, follow=follow), "rb") as stream:
+        return stream.read()
 
 
 def fsync_folder(folder: Path) -> None:

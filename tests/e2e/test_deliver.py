@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from envsmith.delivery import JOURNAL, LOCK, RECORD, SUMS
+from envsmith.delivery import BEFORE, JOURNAL, LOCK, RECORD, SUMS
 from tests.support.checkpoints import KINDS, safetensors, torch_file, write
 from tests.support.mounts import Mood, inside, mount_fuse, mount_tmpfs, refusal
 from tests.support.project import Said, envsmith
 
-OURS = {RECORD, SUMS, JOURNAL, LOCK}
+OURS = {RECORD, SUMS, JOURNAL, LOCK, BEFORE}
 KILLS = 20
 
 
@@ -214,6 +214,116 @@ def test_a_file_of_an_interrupted_delivery_gives_way_to_the_new_source(source: P
     assert content(target) == content(source)
 
 
+def broken_off(source: Path, target: Path, *words: str) -> None:
+    """Begin a delivery that ends in the middle of a file of more than 8 MiB, as on a full disk."""
+    argv = [sys.executable, "-c", LIMITED, str(source), str(target), *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, (target / JOURNAL).exists(), (target / RECORD).exists()) == (4, True, False), done.stdout
+
+
+def test_what_an_ended_delivery_left_does_not_give_way_after_one_that_was_broken_off(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "src", {"a": b"first", "b": b"b"}), tmp_path / "dst"
+    deliver(source, target)
+    write(source, {"c": bytes(9 << 20)})
+    broken_off(source, target)
+    write(source, {"a": b"again"})
+    for _ in range(2):
+        said = deliver(source, target)
+        assert (said.code, said.codes) == (2, ["destination-differs"])
+        assert "an earlier delivery wrote it" in said.out
+        assert (target / "a").read_bytes() == b"first"
+    assert deliver(source, target, "--replace").code == 0
+    assert content(target) == content(source)
+    assert sums(target) == {"a", "b", "c"}
+    assert {path.name for path in target.iterdir()} == {"a", "b", "c", RECORD, SUMS}
+
+
+def test_what_was_replaced_on_demand_and_broken_off_is_still_of_others(tmp_path: Path) -> None:
+    source = write(tmp_path / "src", {"a": bytes(9 << 20)})
+    target = write(tmp_path / "dst", {"a": b"mine"})
+    broken_off(source, target, "--replace")
+    said = deliver(source, target)
+    assert (said.code, said.codes, (target / "a").read_bytes()) == (2, ["destination-differs"], b"mine")
+    assert "no delivery wrote it" in said.out
+
+
+def sums(target: Path) -> set[str]:
+    """The names in the sums, which must agree with the record and the files."""
+    check = subprocess.run(("sha256sum", "--strict", "-c", SUMS), cwd=target, capture_output=True, check=False)
+    assert check.returncode == 0, check.stdout
+    names = {line.split("  ", 1)[1] for line in (target / SUMS).read_text().splitlines()}
+    assert names == {row["path"] for row in json.loads((target / RECORD).read_text())["files"]}
+    return names
+
+
+def test_the_record_lists_what_every_delivery_wrote_and_is_still_so(tmp_path: Path) -> None:
+    one = write(tmp_path / "one", {"a": b"a", "deep/b": b"b", "c": b"c"})
+    (one / "link").symlink_to("a")
+    two, target = write(tmp_path / "two", {"d": b"d"}), tmp_path / "dst"
+    deliver(one, target)
+    assert deliver(two, target).json["data"]["no_longer_recorded"] == []
+    assert sums(target) == {"a", "deep/b", "c", "d"}
+    assert deliver(write(tmp_path / "three", {"e": b"e"}) / "e", target).json["data"]["files"] == 5
+    assert json.loads((target / RECORD).read_text())["links"] == [{"path": "link", "target": "a"}]
+    before = (target / RECORD).stat().st_ctime_ns
+    assert deliver(one, target).json["data"]["copied_files"] == 0
+    assert (target / RECORD).stat().st_ctime_ns == before
+    (target / "a").write_bytes(b"A")
+    (target / "c").unlink()
+    write(two, {"big": bytes(9 << 20)})
+    broken_off(two, target)
+    said = deliver(two, target)
+    assert (said.code, said.json["data"]["no_longer_recorded"]) == (0, ["a", "c"])
+    assert sums(target) == {"deep/b", "d", "e", "big"}
+    assert (target / "a").read_bytes() == b"A"
+    assert deliver(target, tmp_path / "onward").codes == ["delivery-source-differs"]  # `a` is in no record
+
+
+def test_an_incomplete_delivery_stays_one_until_its_whole_source_is_delivered(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "src", KINDS["unindexed"]()), tmp_path / "dst"
+    first = source / "pytorch_model-00001-of-00003.bin"
+    first.unlink()
+    assert deliver(source, target, "--allow-incomplete").code == 0
+    assert deliver(write(tmp_path / "more", {"x": b"x"}), target).json["data"]["complete"] is False
+    first.write_bytes(torch_file())
+    write(source, {"x": b"x"})
+    assert deliver(source, target).json["data"]["complete"] is True
+
+
+@pytest.mark.parametrize("name", [".a.envsmith-part", RECORD, SUMS, JOURNAL, BEFORE, LOCK, "a"])
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "folder"])
+def test_what_is_no_file_under_a_name_of_ours_is_never_waited_for(tmp_path: Path, name: str, kind: str) -> None:
+    source, target = write(tmp_path / "src", {"a": b"a"}), tmp_path / "dst"
+    target.mkdir()
+    if kind == "folder":
+        (target / name).mkdir()
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        (target / name).symlink_to(tmp_path / "pipe") if kind != "pipe" else os.mkfifo(target / name)
+    said = deliver(source, target)
+    if name != ".a.envsmith-part":
+        assert (said.code, said.codes) == (2, ["destination-differs"])
+    else:
+        assert (said.code, said.codes) == ((4, ["file-in-the-way"]) if kind == "folder" else (0, []))
+    assert kind == "folder" or not (tmp_path / "pipe").is_file()
+
+
+@pytest.mark.parametrize("name", [RECORD, BEFORE])
+@pytest.mark.parametrize("text", ["", "{}", '{"envsmith-delivery": 1, "files": [{"path": "a", "size": 1e999}]}'])
+def test_a_record_that_is_none_is_in_the_way(tmp_path: Path, name: str, text: str) -> None:
+    source, target = write(tmp_path / "src", {"a": b"a"}), write(tmp_path / "dst", {name: text.encode()})
+    said = deliver(source, target)
+    assert (said.code, said.codes) == (2, ["destination-differs"])
+
+
+def test_a_destination_that_is_a_file_or_below_one_is_refused(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "src", {"a": b"a"}), write(tmp_path, {"dst": b"mine"}) / "dst"
+    for place in (target, target / "below"):
+        said = deliver(source, place)
+        assert (said.code, said.codes) == (2, ["destination-differs"])
+    assert target.read_bytes() == b"mine"
+
+
 def test_a_source_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
     source = write(tmp_path / "src", {f"{n}": bytes(4 << 20) for n in range(6)})
     longer = bytes((4 << 20) + 1)
@@ -282,6 +392,40 @@ def test_sources_that_cannot_be_copied_are_refused_at_once(source: Path, tmp_pat
     assert deliver(tmp_path / "none", tmp_path / "dst").codes == ["delivery-source-empty"]
     assert deliver(tmp_path / "nothing", tmp_path / "dst").codes == ["delivery-source-missing"]
     assert deliver(write(tmp_path / "half", {JOURNAL: b""}), tmp_path / "dst").codes == ["delivery-source-unfinished"]
+
+
+def test_a_delivered_copy_is_held_against_its_record_both_ways(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "dst"
+    deliver(source, target)
+    record = (target / RECORD).read_bytes()
+    damage: dict[str, Callable[[], object]] = {
+        "hidden` is not there": (target / "other/.hidden").unlink,
+        "new` is not in the record": lambda: (target / "other/new").write_bytes(b""),
+        "up` is not the link": (target / "other/up").unlink,
+        "is no record": lambda: (target / RECORD).write_bytes(b"{}"),
+    }
+    for words, act in damage.items():
+        act()
+        said = deliver(target, tmp_path / "onward")
+        assert (said.code, set(said.codes)) == (5, {"delivery-source-differs"})
+        assert words in said.out
+        assert not (tmp_path / "onward").exists()
+    (target / RECORD).unlink()
+    assert deliver(target, tmp_path / "onward").code == 0
+    (target / RECORD).write_bytes(record)
+    file = target / "global_step_10/actor/model_world_size_8_rank_3.pt"
+    assert deliver(file, tmp_path / "single").code == 0
+    file.write_bytes(torch_file(2))
+    assert deliver(file, tmp_path / "another").codes == ["delivery-source-differs"]
+
+
+def test_what_a_killed_trial_left_is_no_part_of_a_checkpoint(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "src", {"a": b"a", ".envsmith-probe-x1_y2z3a": bytes(9)}), tmp_path / "dst"
+    assert deliver(source, target).code == 0
+    assert content(target) == {"a": b"a"}
+    assert sums(target) == {"a"}
+    write(target, {".envsmith-probe-x1_y2z3a": bytes(9)})
+    assert deliver(target, tmp_path / "onward").code == 0
 
 
 def test_folders_that_hold_each_other_are_refused_by_any_name(source: Path, tmp_path: Path) -> None:

@@ -67,7 +67,11 @@ def zero_3() -> Files:
     folder = "global_step10"
     names = [f"zero_pp_rank_{n}_mp_rank_00_model_states.pt" for n in range(4)]
     names += [f"bf16_zero_pp_rank_{n}_mp_rank_00_optim_states.pt" for n in range(4)]
-    return {**{f"{folder}/{name}": torch_file() for name in names}, "latest": b"global_step10"}
+    state = torch_file({"module": {}, "dp_world_size": 4, "mp_world_size": 1})
+    return {
+        **{f"{folder}/{name}": state if "model" in name else torch_file() for name in names},
+        "latest": b"global_step10",
+    }
 
 
 def model_parallel() -> Files:
@@ -82,6 +86,26 @@ def distributed() -> Files:
     return {**dict.fromkeys(names, b"storage"), ".metadata": pickle.dumps({"storage_data": names})}
 
 
+def megatron() -> Files:
+    """Megatron's older layout: two tensor ranks of two pipeline ranks."""
+    names = [f"iter_0000010/mp_rank_{tp:02d}_{pp:03d}/model_optim_rng.pt" for tp in range(2) for pp in range(2)]
+    return {**dict.fromkeys(names, torch_file()), "latest_checkpointed_iteration.txt": b"10"}
+
+
+def pipeline() -> Files:
+    """DeepSpeed's pipeline of layers that are not all saved, and a mixture of experts."""
+    layers = [f"layer_{layer:02d}-model_{mp:02d}-model_states.pt" for layer in (1, 3, 4) for mp in range(2)]
+    experts = [f"layer_0_expert_{n}_mp_rank_00_model_states.pt" for n in range(4)]
+    optim = [f"expp_rank_{n}_mp_rank_00_optim_states.pt" for n in range(2)]
+    return dict.fromkeys([*layers, *experts, *optim], torch_file())
+
+
+def accelerate() -> Files:
+    """Random states of accelerate, and weights as Llama's own code has them."""
+    states = {f"random_states_{n}.pkl": pickle.dumps(n) for n in range(3)}
+    return {**states, **{f"consolidated.{n:02d}.pth": torch_file() for n in range(4)}}
+
+
 KINDS: Mapping[str, Callable[[], Files]] = {
     "hugging-face": hugging_face,
     "unindexed": unindexed,
@@ -90,6 +114,9 @@ KINDS: Mapping[str, Callable[[], Files]] = {
     "zero-3": zero_3,
     "model-parallel": model_parallel,
     "distributed": distributed,
+    "megatron": megatron,
+    "pipeline": pipeline,
+    "accelerate": accelerate,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from envsmith.delivery import (
     Content,
     Delivered,
     Standing,
+    Written,
     is_part,
     journal_line,
     link_fault,
@@ -39,7 +41,7 @@ def test_a_journal_is_read_up_to_where_a_kill_cut_it(rows: list[tuple[str, Conte
     lines = [journal_line(path, content) for path, content in rows]
     whole = b"".join(lines)
     read = parse_journal(whole)
-    assert all(content in read[path] for path, content in rows)
+    assert all(content in read[path].ours for path, content in rows)
     assert {path for path, _ in rows} == read.keys()
     last = lines[-1] if lines else b""
     torn = parse_journal(whole + last[: max(0, len(last) - 2 - cut)] + b"\n" + b"".join(lines[:1]))
@@ -58,6 +60,19 @@ def test_a_record_says_what_was_delivered(files: dict[str, Content], links: dict
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"envsmith-delivery": 2}', '{"envsmith-delivery": 1, "files": 3}'])
 def test_what_is_no_record_is_none(text: str) -> None:
     assert parse_record(text) is None
+
+
+@pytest.mark.parametrize("size", ["1e999", "-1", "1.5", "true", "null", '"1"'])
+def test_a_size_that_is_none_is_never_taken(size: str) -> None:
+    row = f'{{"path": "a", "size": {size}, "sha256": "x"}}'
+    assert parse_journal(row.encode()) == {}
+    assert parse_record(f'{{"envsmith-delivery": 1, "complete": true, "files": [{row}], "links": []}}') is None
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x", "", ".", "..", "a//b", "a/."])
+def test_a_record_names_nothing_outside_its_folder(path: str) -> None:
+    row = {"path": path, "size": 1, "sha256": "x"}
+    assert parse_record(json.dumps({"envsmith-delivery": 1, "complete": True, "files": [row], "links": []})) is None
 
 
 def test_sha256sum_reads_the_sums_of_every_name(tmp_path: Path) -> None:
@@ -99,9 +114,12 @@ def test_a_link_that_leads_outside_is_told_from_one_that_stays(path: str, target
 
 def test_a_file_is_what_its_content_says() -> None:
     new, old, other = (Content(size=1, sha256=letter * 64) for letter in "abc")
-    ours = frozenset({old})
-    assert standing(new, new, frozenset(), is_open=False) is Standing.DONE
-    assert standing(new, old, ours, is_open=True) is Standing.OURS
-    assert standing(new, old, ours, is_open=False) is Standing.OLDER
-    assert standing(new, other, ours, is_open=True) is Standing.DAMAGED
-    assert standing(new, other, frozenset(), is_open=True) is Standing.FOREIGN
+    ended, ours = Written(ended=frozenset({old})), Written(ours=frozenset({old}))
+    assert standing(new, new, Written()) is Standing.DONE
+    assert standing(new, old, ours) is Standing.OURS
+    assert standing(new, old, ended) is Standing.OLDER
+    assert standing(new, old, Written(ended=frozenset({old}), ours=frozenset({old}))) is Standing.OLDER
+    assert standing(new, other, ours) is Standing.DAMAGED
+    assert standing(new, other, ended) is Standing.DAMAGED
+    assert standing(new, other, Written()) is Standing.FOREIGN
+    assert standing(new, other, Written(ours=frozenset({new}), found=frozenset({other}))) is Standing.FOREIGN
