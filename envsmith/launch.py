@@ -390,10 +390,12 @@ def _shell_driver(places: DriverPlaces) -> str:
         "NAMES": words((*DRIVER_LINKS, *DRIVER_COMPANIONS)),
         "PATTERN": " | ".join((*DRIVER_LINKS, *DRIVER_COMPANIONS)),
     }
-    text = _SHELL_DRIVER.strip()
-    for name, value in filled.items():
-        text = text.replace(f"@{name}@", value)
-    return text
+    return fill(_SHELL_DRIVER.strip(), filled)
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Put values in the places `@NAME@` of a text, in one pass: a value that has such a place in it stays as it is."""
+    return re.sub("@(" + "|".join(values) + ")@", lambda found: values[found[1]], text)
 
 
 def _elements(value: str) -> str:

@@ -152,6 +152,10 @@ def _kv_heads(keys: Keys, row: Mapping[str, Any], heads: int | None) -> int | No
     """Heads of keys and values: the query heads would be too many under grouped queries."""
     names = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads")
     named = keys.number(*names, most=MOST_HEADS)
+    if named is None and (inner := keys.table("attn_config")):  # where mpt has it
+        below = Keys(data=inner, where=keys.where, prefix=f"{keys.prefix}attn_config.", problems=keys.problems)
+        named = below.number("kv_n_heads", most=MOST_HEADS)
+        named = named or (1 if inner.get("attn_type") == "multiquery_attention" else None)
     if row.get("kv") == "multi-query":
         if keys.truth("new_decoder_architecture", False):
             return named or heads
@@ -270,7 +274,7 @@ def _windowed(keys: Keys, row: Mapping[str, Any], layers: int) -> list[str]:
     if rule in ("all", "all-if"):
         return ["window"] * layers
     if rule == "after":
-        from_layer = keys.number("max_window_layers") or 0
+        from_layer = keys.number("max_window_layers", least=0) or 0
         return ["window" if layer >= from_layer else "full" for layer in range(layers)]
     if rule == "every":
         pattern = keys.number("sliding_window_pattern") or row["pattern"]

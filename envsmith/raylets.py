@@ -7,6 +7,8 @@ of ray 2.56.1, `_private/services.py`, read 2026-11-30.
 
 from __future__ import annotations
 
+import itertools
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +78,9 @@ def is_judged(command: Sequence[str]) -> bool:
         words = ["ray", *words[3:]]
     if PurePosixPath(words[0]).name != "ray":
         return True
-    plain = [word for word in words[1:] if not word.startswith("-")]
+    valued = ("--logging-level", "--logging-format")
+    pairs = itertools.pairwise(words)
+    plain = [word for before, word in pairs if not word.startswith("-") and before not in valued]
     return any(tuple(plain[: len(submits)]) == submits for submits in _SUBMITS)
 
 
@@ -98,7 +102,8 @@ def joined(
         return every
     host, _, port = named.rpartition(":")
     local = (*_LOCAL, *names)
-    return tuple(one for one in every if one.address == named or (one.port == port and host.strip("[]") in local))
+    is_here = host.strip("[]") in local or re.fullmatch(r"127(\.\d+){3}", host) is not None
+    return tuple(one for one in every if one.address == named or (one.port == port and is_here))
 
 
 def differences(

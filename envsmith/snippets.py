@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from envsmith.launch import LaunchEnvironment
+from envsmith.launch import LaunchEnvironment, fill
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +56,9 @@ def slurm(job: Job) -> str:
     """Render a script for `sbatch`; without a command it runs the words that follow it on sbatch's command line."""
     words = shlex.join(job.command) if job.command else '"$@"'
     parts = [
-        _SLURM_HEAD.replace("@NAME@", job.slug).replace("@ENV@", f"{job.stack}/{job.env}").strip(),
+        fill(_SLURM_HEAD.strip(), {"NAME": job.slug, "ENV": f"{job.stack}/{job.env}"}),
         "set -eu",
+        *([] if job.command else [_SLURM_WORDS.strip().replace("@NAME@", job.slug)]),
         *([_SLURM_INSTALL + _install(job)] if job.bundle else []),
         _SLURM_TASK.strip(),
         f"launch={shlex.quote(job.lines)}",
@@ -69,7 +70,6 @@ def slurm(job: Job) -> str:
 
 def kubernetes(job: Job) -> str:
     """Render a Job: an initContainer installs the bundle onto a volume, the container runs the command in the env."""
-    text = _KUBERNETES
     command = ["sh", "-c", f'{job.lines}exec "$@"', job.slug]
     filled = {
         "NAME": job.slug,
@@ -81,9 +81,7 @@ def kubernetes(job: Job) -> str:
         "WORDS": _flow(job.command or ("python", "-V")),
         "VARIABLES": _variables(job),
     }
-    for name, value in filled.items():
-        text = text.replace(f"@{name}@", value)
-    return text.lstrip("\n")
+    return fill(_KUBERNETES.lstrip("\n"), filled)
 
 
 def not_text(job: Job) -> tuple[str, ...]:
@@ -106,10 +104,7 @@ def _install(job: Job) -> str:
         "STANDS": f"    if {there} && {same}; then exit 0; fi\n" if job.digest else "",
         "OPTIONS": shlex.join(options),
     }
-    text = _INSTALL.strip()
-    for name, value in filled.items():
-        text = text.replace(f"@{name}@", value)
-    return text
+    return fill(_INSTALL.strip(), filled)
 
 
 def _variables(job: Job) -> str:
@@ -184,6 +179,14 @@ _SLURM_HEAD: Final = """
 #SBATCH --ntasks-per-node=1
 #SBATCH --output=@NAME@-%j.out
 # Written by `envsmith run @ENV@ --as slurm`. Add what your site asks for: partition, account, time, GPUs.
+"""
+
+#: `exec "$@"` of no words does nothing and is a success.
+_SLURM_WORDS: Final = r"""
+if [ "$#" -eq 0 ]; then
+    printf '%s\n' "@NAME@: there is no command to run: put it behind the script, as in: sbatch job.sh python -V" >&2
+    exit 2
+fi
 """
 
 _SLURM_INSTALL: Final = """\

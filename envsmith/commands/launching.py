@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from envsmith.commands.driverlibrary import HOST, DriverFolder, driver_folder
 from envsmith.errors import InputError, Problem
 from envsmith.launch import DriverPlaces, LaunchEnvironment, LaunchTable, resolve
 from envsmith.tools.files import filesystem
-from envsmith.tools.process import run
+from envsmith.tools.process import run, scrubbed, without_frames
 
 
 def scratch_folder(environ: Mapping[str, str]) -> str:
@@ -105,24 +106,54 @@ def process_environment(launch: LaunchEnvironment, environ: Mapping[str, str]) -
     return prepared(launch, environ).environment
 
 
+#: What a shell writes for itself, and what the folder that a profile went to says: the command has those of the caller.
+_OF_THE_SHELL: Final = ("PWD", "OLDPWD", "SHLVL", "_")
+_STATUS: Final = "_envsmith_status"
+
+
 def _source(profile: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Source a vendor's shell file and return the environment after it.
 
-    The environment comes back through a file, because profiles print.
+    The profile gets no arguments of ours, which it could read or change: paths stand in the script. Its words go to a
+    file, since what it leaves behind may keep them open for ever. `env` is called by path, as profiles change PATH.
+
+    Raises:
+        InputError: `launch-profile-failed`.
     """
     with tempfile.TemporaryDirectory(prefix="envsmith-profile-") as folder:
-        out = Path(folder) / "environ"
+        out, said = Path(folder) / "environ", Path(folder) / "said"
+        out.touch(mode=0o600)  # whatever umask the profile sets
         shell = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
-        script = '. "$1" && env -0 > "$2"'
-        done = run([shell, "-c", script, "envsmith", profile, out], env=environ, timeout_s=60)
-        if done.returncode != 0 or not out.is_file():
-            raise InputError(
-                Problem(
-                    code="launch-profile-failed",
-                    message="the vendor profile of the launch table could not be sourced",
-                    where=profile,
-                    actual=done.tail(3) or f"exit code {done.returncode}",
-                )
+        program = next((path for path in ("/usr/bin/env", "/bin/env") if Path(path).exists()), "/usr/bin/env")
+        script = (
+            f"exec >{shlex.quote(str(said))} 2>&1\n"
+            f". {shlex.quote(profile)}\n"
+            f'{program} -0 {_STATUS}="$?" >|{shlex.quote(str(out))}\n'
+        )
+        done = run([shell, "-c", script, "envsmith"], env=environ, timeout_s=60)
+        pairs = [pair.split("=", 1) for pair in os.fsdecode(out.read_bytes()).split("\0") if "=" in pair]
+        after = {name: value for name, value in pairs}
+        words = said.read_bytes().decode(errors="replace") if said.exists() else done.stderr
+    status = after.pop(_STATUS, None)
+    if status is None or (status != "0" and not _reads(shell, profile, environ)):
+        code = status or str(done.returncode)
+        ends = "it ended the shell, with the exit code" if status is None else "exit code"
+        raise InputError(
+            Problem(
+                code="launch-profile-failed",
+                message="the vendor profile of the launch table could not be sourced",
+                where=profile,
+                actual="\n".join(without_frames(words.strip()).splitlines()[-3:]) or f"{ends} {code}",
             )
-        pairs = out.read_text(errors="surrogateescape").split("\0")
-    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        )
+    kept = {name: environ[name] for name in _OF_THE_SHELL if name in environ}
+    return {**{name: value for name, value in after.items() if name not in _OF_THE_SHELL}, **kept}
+
+
+def _reads(shell: str, profile: str, environ: Mapping[str, str]) -> bool:
+    """Whether a shell can read a file to its end: one whose last command is false is a good profile.
+
+    bash goes on behind a file that it cannot open or understand, and says the same status for both.
+    """
+    options = ("-O", "extglob") if shell.endswith("bash") else ()
+    return run([shell, *options, "-n", profile], env=scrubbed(environ), timeout_s=60).returncode == 0

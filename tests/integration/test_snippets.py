@@ -144,3 +144,43 @@ def test_a_bundle_that_stands_is_not_unpacked_again(tmp_path: Path) -> None:
                        digest=digest, command=("echo", "ran")))  # fmt: skip
     done = run_script(broken, tmp_path, {"PATH": "/usr/bin:/bin"})
     assert (done.returncode, done.stdout) == (5, b"")
+
+
+PLACES = ("@VARIABLES@", "@WORDS@ @ROOT@", "@NAME@", "@LOCK@ @OPTIONS@ @DIGEST@ @STANDS@ @BUNDLE@")
+
+
+def test_places_to_be_filled_in_are_no_places_in_what_is_filled_in(tmp_path: Path) -> None:
+    table = LaunchTable(set={"PLACES": " ".join(PLACES)})
+    read_back = yaml.safe_load(kubernetes(job(tmp_path, *PLACES, table=table, bundle="/b/@VARIABLES@/@ROOT@.tar")))
+    pod = read_back["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"] == list(PLACES)
+    assert {"name": "PLACES", "value": " ".join(PLACES)} in container["env"]
+    assert "bundle=/b/@VARIABLES@/@ROOT@.tar\n" in pod["initContainers"][0]["args"][0]
+    assert run_script(slurm(job(tmp_path, "echo", *PLACES)), tmp_path, ENVIRON).stdout.decode().split("\n")[0] == (
+        " ".join(PLACES)
+    )
+
+
+def test_a_path_with_a_place_in_it_runs_nothing(tmp_path: Path) -> None:
+    launch = resolve(LaunchTable(), env_dir="/x", scratch="/s")
+    bundle = tmp_path / "$(touch PWN1) @LOCK@"
+    bundle.mkdir()
+    (bundle / "install.sh").write_text('printf "%s\\n" "$@"\nexit 5\n')
+    root = f"{tmp_path}/x $y @BUNDLE@ @LOCK@ @STANDS@"
+    text = slurm(Job(stack="demo", env="app", launch=launch, root=root, bundle=str(bundle), digest=None,
+                     command=("true",)))  # fmt: skip
+    done = run_script(text, tmp_path, {"PATH": "/usr/bin:/bin"})
+    assert (done.returncode, done.stdout.decode().split("\n")[:2]) == (5, ["--root", root])
+    assert not Path("PWN1").exists()
+    assert Path(root).is_dir()
+
+
+def test_a_slurm_script_with_nothing_to_run_says_so_and_installs_nothing(tmp_path: Path) -> None:
+    bundle = tmp_path / "b"
+    bundle.mkdir()
+    (bundle / "install.sh").write_text(f'touch "{tmp_path}/called"\n')
+    done = run_script(slurm(job(tmp_path, bundle=str(bundle))), tmp_path, ENVIRON)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"demo-app: there is no command to run" in done.stderr
+    assert not (tmp_path / "called").exists()

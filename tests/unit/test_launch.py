@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envsmith.errors import InputError
-from envsmith.launch import LaunchEnvironment, LaunchTable, path_filter_hook, resolve
+from envsmith.launch import DriverPlaces, LaunchEnvironment, LaunchTable, fill, path_filter_hook, resolve
 from envsmith.modulefile import modulefile
 
 ENV, SCRATCH = "/envs/a100-rl/0123", "/tmp/es0"
@@ -193,3 +193,10 @@ def test_the_path_filter_is_one_comment_and_one_line_that_site_runs() -> None:
     assert comment.startswith("#")
     assert line.startswith("import sys; ")
     compile(line, "hook", "exec")
+
+
+def test_a_value_is_no_place_for_another() -> None:
+    assert fill("@A@ @B@ @C@", {"A": "@B@", "B": "@A@@B@"}) == "@B@ @A@@B@ @C@"
+    places = DriverPlaces(versions=("/v/@FOLDERS@",), folders=("/f/@NODES@",), nodes=("/n/@LINKS@",), cache=None)
+    text = resolve(LaunchTable(driver_library="host"), env_dir="/e", scratch="/s").shell(places)
+    assert all(path in text for path in ("/v/@FOLDERS@", "/f/@NODES@", "/n/@LINKS@"))

@@ -52,6 +52,19 @@ FAMILIES: list[tuple[str, str, dict[str, Any], CacheShape]] = [
         "a window from a layer on", "qwen2",
         {"sliding_window": 9, "use_sliding_window": True, "max_window_layers": 4}, plain(4, windowed=2, window=9),
     ),
+    (
+        "a window from the first layer on", "qwen2",
+        {"sliding_window": 9, "use_sliding_window": True, "max_window_layers": 0}, plain(0, windowed=6, window=9),
+    ),
+    (
+        "grouped queries in a table of their own", "mpt",
+        {**ABSENT, "n_layers": 6, "n_heads": 4, "d_model": 32, "attn_config": {"kv_n_heads": 2}}, plain(6),
+    ),
+    (
+        "one head for all, said there", "mpt",
+        {**ABSENT, "n_layers": 6, "n_heads": 4, "d_model": 32, "attn_config": {"attn_type": "multiquery_attention"}},
+        plain(6, kv_heads=1),
+    ),
     ("every second layer", "gemma2", {"head_dim": 8, "sliding_window": 9}, plain(3, windowed=3, window=9)),
     ("all but each sixth", "gemma3_text", {"head_dim": 8, "sliding_window": 9}, plain(1, windowed=5, window=9)),
     (
