@@ -232,7 +232,9 @@ def _first_error(run: RungRun, folder: Path) -> FirstError | None:
 
     That envsmith itself ended a process which ran past its limit is none.
     """
-    paths = sorted(path for path in folder.rglob("*.log") if path.is_file() and not path.is_symlink())
+    # What NCCL writes down of its own decisions holds lines about libraries that it can do without.
+    logs = (path for path in folder.rglob("*.log") if not path.name.startswith("nccl."))
+    paths = sorted(path for path in logs if path.is_file() and not path.is_symlink())
     with contextlib.ExitStack() as opened:
         files = [
             LogFile(name=str(path.relative_to(folder)), pieces=opened.enter_context(path.open("rb"))) for path in paths

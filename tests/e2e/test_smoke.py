@@ -315,7 +315,7 @@ def test_a_changed_launch_table_is_said(built: Project) -> None:
 
 def test_runs_under_way_and_what_is_no_run_stay(built: Project, tmp_path: Path) -> None:
     wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.1)"
-    with_rungs(built, command("pass"), command(wait, name="slow"))
+    with_rungs(built, command("pass", name="quick"), command(wait, name="slow"))
     words = [sys.executable, "-m", "envsmith", "smoke", "demo/app", "--root", str(built.envs), "--only", "slow"]
     child = subprocess.Popen(words, cwd=built.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     runs = built.envs / "demo-app" / "smoke"
@@ -325,7 +325,7 @@ def test_runs_under_way_and_what_is_no_run_stay(built: Project, tmp_path: Path) 
         time.sleep(0.05)
     (runs / "notes").mkdir()
     for _ in range(6):
-        assert smoke(built, "--only", "command").code == 0
+        assert smoke(built, "--only", "quick").code == 0
     (tmp_path / "go").touch()
     assert child.wait(timeout=60) == 0
     assert (runs / "notes").is_dir()

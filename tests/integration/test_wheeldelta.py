@@ -503,4 +503,4 @@ def test_memory_is_bounded_by_the_limit_not_by_the_member(tmp_path: Path) -> Non
     grown, size, new_size = map(int, done.stdout.split())
     assert pair.out.read_bytes() == pair.new.read_bytes()
     assert size < new_size // 10
-    assert grown < 28  # MB, less than the content of either member
+    assert grown < 32  # MB, less than the content of either member
