@@ -66,7 +66,8 @@ def zeros(bundle: Tampered, sha256: str) -> None:
 
 
 def swap(bundle: Tampered, sha256: str) -> None:
-    other = next(one.name for one in sorted(bundle.blobs.iterdir()) if one.name != sha256)
+    # Never the manifest, which would hide all others: digests change with every commit, and so would the first one.
+    other = next(one for one in (bundle.wheel("gamma").sha256, bundle.wheel("beta").sha256) if one != sha256)
     first, second = ((bundle.blobs / one).read_bytes() for one in (sha256, other))
     bundle.blob(sha256, second)
     bundle.blob(other, first)
