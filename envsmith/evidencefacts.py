@@ -6,7 +6,7 @@ The same functions write a document and, in whoever checks the folder, say what 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -322,14 +322,6 @@ def _series(series: Iterable[LockedSeries], trees: tuple[str, ...]) -> list[dict
         }
         for one in series
     ]
-
-
-def patches_in(document: Any) -> Iterator[tuple[str, str, str]]:
-    """Target, path and sha256 of every patch of a patches document that is well formed."""
-    for target in document if isinstance(document, list) else ():
-        for series in target.get("series", ()) if isinstance(target, Mapping) else ():
-            for patch in series.get("patches", ()):
-                yield str(target.get("target")), str(patch.get("path")), str(patch.get("sha256"))
 
 
 def launch_document(launch: LaunchEnvironment, environment: Mapping[str, str]) -> dict[str, Any]:

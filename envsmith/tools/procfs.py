@@ -140,6 +140,7 @@ def carriers(mark: str, *, proc: Path = PROC) -> tuple[int, ...]:
 
 
 def _is_zombie(folder: Path) -> bool:
+    """Whether a process is dead already and only waits for its parent, or is gone."""
     with contextlib.suppress(OSError):
         return b") Z " in _bytes(folder / "stat", 4096)
     return True
@@ -340,7 +341,5 @@ def _marked(mark: bytes, proc: Path) -> Iterator[int]:
                 seen += _bytes(folder / name, ENVIRON_BYTES) + b"\0"
         with contextlib.suppress(OSError):
             seen += os.fsencode((folder / "cwd").readlink())
-        with contextlib.suppress(OSError, ValueError):
-            # a zombie is dead already and only waits for its parent
-            if mark in seen and b") Z " not in _bytes(folder / "stat", 4096):
-                yield pid
+        if mark in seen and not _is_zombie(folder):
+            yield pid
