@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from envsmith.logs.lines import LogFile, RawLine, Reader, cleaned
 from envsmith.logs.prefixes import Line, peel, time_of
@@ -74,20 +75,46 @@ class FirstError:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
+class Found:
+    """Something that went wrong, in the file of this place among those that were given."""
+
     file: int
     event: Event
 
 
+class Watch(Protocol):
+    """Who looks at the same lines for something of its own, in the one pass over a log."""
+
+    @property
+    def needles(self) -> tuple[bytes, ...]:
+        """Lower-case texts for which every line is looked through besides those of errors."""
+
+    def see(self, line: Line, event: Event | None, *, inside: bool) -> None:
+        """Take a line that holds a needle, with what went wrong on it; `inside` is within a traceback or a stack."""
+
+    def tap(self, block: bytes, number: int) -> None:
+        """Take every block of whole lines, with the number of its first line."""
+
+
 def first_effective_error(files: Sequence[LogFile]) -> FirstError | None:
     """Read the logs of one run and name the first effective error, None when nothing went wrong in them."""
-    found = [_Found(file=n, event=event) for n, file in enumerate(files) for event in _kept(file)]
+    found = [one for n, file in enumerate(files) for one in found_in(file, n)]
+    return first_of([file.name for file in files], found)
+
+
+def first_of(files: Sequence[str], found: Sequence[Found]) -> FirstError | None:
+    """Name the first effective error among all that went wrong in files of these names."""
+    first = choose(found)
+    return None if first is None else answer(files, first, found)
+
+
+def choose(found: Sequence[Found]) -> Found | None:
+    """Choose the first effective error among all that went wrong."""
     ranked = sorted((one for one in found if one.event.tier <= Tier.CONSEQUENCE), key=lambda one: one.event.tier)
     if not ranked:
         return None
     first = _earliest([one for one in ranked if one.event.tier == ranked[0].event.tier])
-    first = _hinted(found, first) or first
-    return _answer(files, first, found)
+    return _hinted(found, first) or first
 
 
 @dataclass(kw_only=True, slots=True)
@@ -128,9 +155,11 @@ class _Writers:
             del self.open[key]
 
 
-def events_of(file: LogFile) -> Iterator[Event]:
+def events_of(file: LogFile, watch: Watch | None = None) -> Iterator[Event]:
     """Give what went wrong in one log, in the order of its lines, in flat memory; what repeats itself not each time."""
     reader, writers = Reader(pieces=file.pieces), _Writers()
+    if watch is not None:
+        reader.more_needles, reader.tap = watch.needles, watch.tap
     last_time: float | None = None
     dull: set[bytes] = set()
     counts: dict[Tier, int] = {}
@@ -141,6 +170,8 @@ def events_of(file: LogFile) -> Iterator[Event]:
         last_time = line.time_s if line.time_s is not None else last_time
         event = writers.feed(line, reader)
         enough = event is None
+        if watch is not None:
+            watch.see(line, event, inside=not writers.plain(line))
         if event is not None:
             few = counts.get(event.tier, 0) <= 2 * KEPT_EVENTS
             if few and event.tier is Tier.CAUSE and event.sign.exception is not None and _recited(line, raw):
@@ -181,18 +212,19 @@ def _timed(event: Event, raw: RawLine, last_time: float | None) -> Event:
     return event
 
 
-def _kept(file: LogFile) -> list[Event]:
+def found_in(file: LogFile, place: int, watch: Watch | None = None) -> list[Found]:
+    """Read one log, the `place`-th of its run, and give what went wrong in it, the first of each tier only."""
     counts: dict[Tier, int] = {}
-    kept: list[Event] = []
+    kept: list[Found] = []
     guarded: set[int | None] = set()
-    for event in events_of(file):
+    for event in events_of(file, watch):
         if event.tier is Tier.CONSEQUENCE and "atchdog" in event.line.text:
             guarded.add(event.line.rank)
         elif event.tier is Tier.NOTICE and event.sign.signal == "SIGABRT" and _guarded(guarded, event.line.rank):
             event.tier = Tier.CONSEQUENCE
         counts[event.tier] = counts.get(event.tier, 0) + 1
         if counts[event.tier] <= KEPT_EVENTS:
-            kept.append(event)
+            kept.append(Found(file=place, event=event))
     return kept
 
 
@@ -201,9 +233,9 @@ def _guarded(ranks: set[int | None], rank: int | None) -> bool:
     return bool(ranks) and (rank is None or None in ranks or rank in ranks)
 
 
-def _earliest(found: Sequence[_Found]) -> _Found:
+def _earliest(found: Sequence[Found]) -> Found:
     """The first of one tier: per file by line, across files by time where each has one, else as given."""
-    firsts: dict[int, _Found] = {}
+    firsts: dict[int, Found] = {}
     for one in found:
         if one.file not in firsts or one.event.line.number < firsts[one.file].event.line.number:
             firsts[one.file] = one
@@ -213,7 +245,7 @@ def _earliest(found: Sequence[_Found]) -> _Found:
     return firsts[min(firsts, key=lambda n: (times[n] or 0.0, n))]
 
 
-def _hinted(found: Sequence[_Found], first: _Found) -> _Found | None:
+def _hinted(found: Sequence[Found], first: Found) -> Found | None:
     """The warning before the error, in its file, that names its cause."""
     for one in found:
         wants = one.event.sign.wants
@@ -224,8 +256,9 @@ def _hinted(found: Sequence[_Found], first: _Found) -> _Found | None:
     return None
 
 
-def _answer(files: Sequence[LogFile], first: _Found, found: Sequence[_Found]) -> FirstError:
-    event, name = first.event, files[first.file].name
+def answer(files: Sequence[str], first: Found, found: Sequence[Found]) -> FirstError:
+    """Tell of the error that was chosen, with the others beside it."""
+    event, name = first.event, files[first.file]
     exception = event.sign.exception is not None
     others = sorted(
         (one for one in found if one.event is not event and one.event.tier is not Tier.HINT),
@@ -248,8 +281,8 @@ def _answer(files: Sequence[LogFile], first: _Found, found: Sequence[_Found]) ->
     )
 
 
-def _secondary(files: Sequence[LogFile], one: _Found) -> Secondary:
-    event, name = one.event, files[one.file].name
+def _secondary(files: Sequence[str], one: Found) -> Secondary:
+    event, name = one.event, files[one.file]
     reasons = {Tier.CAUSE: "other", Tier.NOTICE: "notice", Tier.NEVER: "ignored"}
     reason = "raised-from" if event.root is not None else reasons.get(event.tier, "consequence")
     return Secondary(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 Pieces = Iterable[bytes | str]
@@ -66,6 +66,10 @@ class Reader:
     """Gives the lines that hold a needle, and every line while `attentive` is above zero."""
 
     pieces: Pieces
+    more_needles: tuple[bytes, ...] = ()
+    """Lower-case texts besides `NEEDLES`."""
+    tap: Callable[[bytes, int], None] | None = None
+    """Who is given every block of whole lines too, with the number of its first line."""
     attentive: int = 0
     """How many of the next lines are wanted whatever they hold; whoever reads sets it between lines."""
     number: int = field(default=1, init=False)
@@ -76,7 +80,9 @@ class Reader:
             yield from self._of_block(block)
 
     def _of_block(self, block: bytes) -> Iterator[RawLine]:
-        starts = _suspicious(block)
+        if self.tap is not None:
+            self.tap(block, self.number)
+        starts = _suspicious(block, (*NEEDLES, *self.more_needles))
         at, nth = 0, 0
         while at < len(block):
             if self.attentive <= 0:
@@ -139,11 +145,11 @@ def cleaned(data: bytes) -> str:
     return text.rstrip()
 
 
-def _suspicious(block: bytes) -> list[int]:
+def _suspicious(block: bytes, needles: tuple[bytes, ...]) -> list[int]:
     """Where the lines start that hold a needle, in order."""
     lower = block.lower()
     starts: set[int] = set()
-    for needle in NEEDLES:
+    for needle in needles:
         at = lower.find(needle)
         while at >= 0:
             starts.add(lower.rfind(b"\n", 0, at) + 1)
