@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from envsmith import __version__, cli_bundles, cli_checkpoints, cli_envs, cli_patches, cli_smoke
+from envsmith import __version__, cli_bundles, cli_checkpoints, cli_diagnose, cli_envs, cli_patches, cli_smoke
 from envsmith.cli_group import group, use_color
 from envsmith.errors import EnvsmithError, InputError, Problem
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envsmith.commands.result import Result
 
 #: Importing them has put their verbs into the group.
-VERBS = (cli_envs, cli_bundles, cli_patches, cli_checkpoints, cli_smoke)
+VERBS = (cli_envs, cli_bundles, cli_patches, cli_checkpoints, cli_smoke, cli_diagnose)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -18,7 +18,7 @@ from envsmith.errors import HostError, Problem
 if TYPE_CHECKING:
     pass
 
-EVERYDAY = ("build", "verify", "run", "bundle", "install")
+EVERYDAY = ("build", "verify", "run", "bundle", "install", "diagnose")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -59,22 +59,22 @@ def _head(reports: Sequence[Report]) -> Iterator[str]:
     verdict = "FAILED" if any(report.failed for report in reports) else "passed"
     name = reports[0].subject if len(reports) == 1 else f"{len(reports):,} envs"
     counts = _counts(finding for report in reports for finding in report.findings)
-    yield from _wrapped(f"envsmith verify {verdict}: {_plain(name)}: {counts}", most=2)
+    yield from wrapped(f"envsmith verify {verdict}: {plain(name)}: {counts}", most=2)
 
 
 def _facts(reports: Sequence[Report]) -> Iterator[str]:
     """Say of the one env what it is and what was looked at."""
     for report in reports:
-        yield from _wrapped(f"looked at: {_plain(', '.join(report.families))}", most=2)
+        yield from wrapped(f"looked at: {plain(', '.join(report.families))}", most=2)
         facts = {**report.environment, **report.figures}
-        said = "; ".join(f"{_plain(k)} {'(cut)' if holds_secret(k) else _plain(v)}" for k, v in facts.items())
-        yield from _wrapped(said, most=4)
+        said = "; ".join(f"{plain(k)} {'(cut)' if holds_secret(k) else plain(v)}" for k, v in facts.items())
+        yield from wrapped(said, most=4)
 
 
 def _envs(reports: Sequence[Report]) -> Iterator[str]:
     failed_first = sorted(reports, key=lambda report: not report.failed)
     for report in failed_first[:ENVS]:
-        yield from _wrapped(f"- {_plain(report.summary())}", most=1)
+        yield from wrapped(f"- {plain(report.summary())}", most=1)
     rest = failed_first[ENVS:]
     if rest:
         yield f"- {len(rest):,} more, {sum(report.failed for report in rest):,} of them failed"
@@ -89,7 +89,7 @@ def _fill(entries: list[_Entry], room: int, *, name_env: bool) -> None:
         room = _examples(entered, 0, room)
     for entry in entries:
         if entry.head and entry.cause.hint:
-            room -= _take(entry.hint, list(_wrapped(f"  do: {_plain(entry.cause.hint)}", most=2)), room)
+            room -= _take(entry.hint, list(wrapped(f"  do: {plain(entry.cause.hint)}", most=2)), room)
     for turn in range(1, LINES):
         room = _examples(entries, turn, room)
 
@@ -115,17 +115,17 @@ def _take(place: list[str], lines: list[str], room: int) -> int:
 def _sentence(entry: _Entry, name_env: bool) -> list[str]:
     cause = entry.cause
     times = f" x{len(cause.findings):,}" if len(cause.findings) > 1 else ""
-    env = f" in {_plain(entry.report.subject)}" if name_env else ""
+    env = f" in {plain(entry.report.subject)}" if name_env else ""
     others = len(cause.by_message()) - 1
     alike = f" (and {others:,} other sentence{'s' if others > 1 else ''})" if others else ""
-    head = f"{cause.severity.value.upper()} {_plain(cause.name)}{times}{env}: "
-    return list(_wrapped(f"{head}{_plain(cause.findings[0].message)}{alike}", most=2))
+    head = f"{cause.severity.value.upper()} {plain(cause.name)}{times}{env}: "
+    return list(wrapped(f"{head}{plain(cause.findings[0].message)}{alike}", most=2))
 
 
 def _subject(finding: Finding) -> list[str]:
     pairs = (("expected", finding.expected), ("actual", finding.actual))
-    values = ", ".join(f"{name} {_plain(value)}" for name, value in pairs if value)
-    return list(_wrapped(f"  - {_plain(finding.subject)}" + (f": {values}" if values else ""), most=3))
+    values = ", ".join(f"{name} {plain(value)}" for name, value in pairs if value)
+    return list(wrapped(f"  - {plain(finding.subject)}" + (f": {values}" if values else ""), most=3))
 
 
 def _left_out(entries: Iterable[_Entry]) -> Iterator[str]:
@@ -136,7 +136,7 @@ def _left_out(entries: Iterable[_Entry]) -> Iterator[str]:
     said = [f"{more:,} more subjects of what is named"] if more else []
     said += [f"{sum(not entry.head for entry in entries):,} more causes ({_counts(hidden)})"] if hidden else []
     if said:
-        yield from _wrapped(f"left out: {'; '.join(said)}", most=_FOOT - 1)
+        yield from wrapped(f"left out: {'; '.join(said)}", most=_FOOT - 1)
 
 
 def _counts(findings: Iterable[Finding]) -> str:
@@ -145,7 +145,7 @@ def _counts(findings: Iterable[Finding]) -> str:
     return ", ".join(f"{n:,} {word}{'s' if n > 1 else ''}" for n, word in counts if n) or "no findings"
 
 
-def _wrapped(said: str, *, most: int) -> Iterator[str]:
+def wrapped(said: str, *, most: int) -> Iterator[str]:
     """Break at spaces into at most `most` lines, the later ones two columns further in; the end of more is cut."""
     indent = " " * (len(said) - len(said.lstrip()) + 2)
     lines = textwrap.wrap(
@@ -158,7 +158,7 @@ def _cut(line: str, columns: int) -> str:
     return line if len(line) <= columns else line[: columns - 3] + "..."
 
 
-def _plain(value: str) -> str:
+def plain(value: str) -> str:
     """Bring a text into the form that survives paper."""
     said = for_paper(value).translate(_PLAIN)
     return "".join(c if " " <= c <= "~" else " " if c in "\n\t" else ascii(c)[1:-1] for c in said)

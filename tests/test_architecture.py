@@ -83,6 +83,9 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "symptoms",
         "symptomtable",
         "diagnosis",
+        "diagnosis_text",
+        "knownfacts",
+        "proving",
         "layers",
         "logs",
         "rules",
@@ -100,7 +103,17 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ),
     ("tools", "probe"),
     ("commands", "execute", "rungs"),
-    ("cli", "cli_group", "cli_envs", "cli_bundles", "cli_patches", "cli_checkpoints", "cli_smoke", "__main__"),
+    (
+        "cli",
+        "cli_group",
+        "cli_envs",
+        "cli_bundles",
+        "cli_patches",
+        "cli_checkpoints",
+        "cli_smoke",
+        "cli_diagnose",
+        "__main__",
+    ),
 )
 
 #: Everything below `tools` is core: values and judgements.
@@ -133,6 +146,7 @@ DOORS = {
         "cli_patches.py",
         "cli_checkpoints.py",
         "cli_smoke.py",
+        "cli_diagnose.py",
     },
     "rich": {"commands/screen.py", "cli.py"},
     "pynvml": {"tools/device.py"},

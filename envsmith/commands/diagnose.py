@@ -1,0 +1,122 @@
+"""`envsmith diagnose`: from the logs of a failed run to its cause, what proves it and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from envsmith.commands.knownenv import Known, known, look
+from envsmith.commands.logfiles import log_paths, opened, total_bytes
+from envsmith.commands.result import Result
+from envsmith.commands.screen import Screen
+from envsmith.diagnosis import Diagnosis, judge, read_run
+from envsmith.diagnosis_text import brief, text
+from envsmith.errors import InputError, Problem
+from envsmith.logs.firsterror import FirstError, Secondary
+from envsmith.proving import Founded, Looks, families_of, found
+from envsmith.report import Severity
+
+
+def run(
+    logs: tuple[str, ...],
+    *,
+    env: str | None,
+    host: str | None,
+    root: str | None,
+    short: bool,
+    environ: Mapping[str, str],
+    screen: Screen,
+) -> Result:
+    """Name the causes of a failed run.
+
+    Raises:
+        InputError: `log-unreadable`, and what the env, its recipe or the snapshot has wrong.
+        NegativeAnswer: `env-missing`.
+    """
+    if not logs:
+        hint = "name the logs of the run that failed: `envsmith diagnose run.log rank*.log dmesg.txt`"
+        raise InputError(Problem(code="usage", message="no log is named", hint=hint))
+    paths = log_paths(logs)
+    here = known(env, host, root, environ)
+    screen.start(total_bytes(paths), len(paths))
+    try:
+        with ExitStack() as stack:
+            reading = read_run(opened(paths, stack, screen))
+    finally:
+        screen.done()
+    diagnosis = judge(reading, here.facts)
+    looks = Looks(facts=here.facts, findings={}, reasons={})
+    if here.name is not None or here.host is not None:
+        looks = look(here, families_of(diagnosis.causes), environ, screen)
+    causes = found(diagnosis.causes, looks)
+    return _result(diagnosis, causes, reading.files, here, short)
+
+
+def _result(
+    diagnosis: Diagnosis, causes: tuple[Founded, ...], files: tuple[str, ...], here: Known, short: bool
+) -> Result:
+    failed = diagnosis.first is not None or any(one.cause.severity is Severity.ERROR for one in causes)
+    data: dict[str, Any] = {
+        "findings": [_finding(one, here) for one in causes],
+        "first_error": None if diagnosis.first is None else _first(diagnosis.first),
+        "layer": diagnosis.layer,
+        "logs": list(files),
+    }
+    render = brief if short else text
+    return Result(
+        command="diagnose",
+        data=data,
+        text=render(diagnosis, causes, files, here.name),
+        exit_code=1 if failed else 0,
+    )
+
+
+def _finding(one: Founded, here: Known) -> dict[str, Any]:
+    cause = one.cause
+    return {
+        "kind": cause.symptom.kind,
+        "severity": cause.severity.value,
+        "file": cause.file,
+        "line": cause.line,
+        "cause": cause.cause,
+        "fix": cause.fix,
+        "check": cause.symptom.check,
+        "secondary": [_secondary(line) for line in cause.secondary],
+        "title": cause.symptom.title,
+        "text": cause.text,
+        "layer": cause.symptom.layer,
+        "rank": cause.rank,
+        "worker": cause.worker,
+        "evidence": one.state,
+        "proofs": [{"by": proof.by, "state": proof.state, "says": proof.says} for proof in one.proofs],
+        "sources": list(cause.symptom.sources),
+    }
+
+
+def _secondary(line: Secondary) -> dict[str, Any]:
+    return {
+        "file": line.file,
+        "line": line.line,
+        "text": line.text,
+        "reason": line.reason,
+        "rank": line.rank,
+        "worker": line.worker,
+    }
+
+
+def _first(first: FirstError) -> dict[str, Any]:
+    frame = first.frame
+    return {
+        "file": first.file,
+        "line": first.line,
+        "text": first.text,
+        "tier": first.tier,
+        "exception": first.exception,
+        "rank": first.rank,
+        "worker": first.worker,
+        "signal": first.signal,
+        "library": first.library,
+        "frame": None if frame is None else {"file": frame.file, "line": frame.line, "function": frame.function},
+        "secondary": [_secondary(line) for line in first.secondary],
+    }

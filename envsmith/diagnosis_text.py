@@ -1,0 +1,130 @@
+"""A diagnosis as text: each cause with its line, its evidence and what to do; or the first error that nothing fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from envsmith.diagnosis import Diagnosis
+from envsmith.errors import printable
+from envsmith.logs.firsterror import FirstError, Secondary
+from envsmith.proving import CONFIRMED, CONTRADICTED, Founded
+from envsmith.redaction import for_paper
+from envsmith.report import Severity
+from envsmith.report_brief import LINES, plain, wrapped
+
+#: How many secondary lines are told; the rest is counted.
+SHOWN = 5
+_LINE = 300
+_MARKS = {CONFIRMED: "+", CONTRADICTED: "-"}
+
+
+def text(diagnosis: Diagnosis, causes: Sequence[Founded], files: Sequence[str], env: str | None) -> str:
+    """Render for a terminal."""
+    blocks = ["\n".join(_block(one, env)) for one in causes]
+    if diagnosis.first is not None and not _explained(causes):
+        blocks.insert(0, "\n".join(_unknown(diagnosis.first, diagnosis.layer)))
+    return "\n\n".join([*blocks, summary(diagnosis, causes, files)])
+
+
+def _explained(causes: Sequence[Founded]) -> bool:
+    return any(one.cause.severity is Severity.ERROR for one in causes)
+
+
+def _block(one: Founded, env: str | None) -> Iterator[str]:
+    cause = one.cause
+    yield f"{cause.severity.value}[{cause.symptom.kind}]: {cause.symptom.title}"
+    yield f"  line:     {cause.file}:{cause.line}: {_who(cause.rank, cause.worker)}{_clean(cause.text)}"
+    yield f"  cause:    {_clean(cause.cause)}"
+    yield f"  evidence: {one.state}" + ("" if one.proofs else ": the log alone says it")
+    for proof in one.proofs:
+        yield f"    {_MARKS.get(proof.state, '?')} {proof.by}: {_clean(proof.says)}"
+    yield f"  fix:      {_clean(cause.fix)}"
+    yield f"  check:    {command(cause.symptom.check, env)}"
+    yield from _following(cause.secondary)
+
+
+def _following(secondary: Sequence[Secondary]) -> Iterator[str]:
+    """What is not the cause, so that nobody goes after it."""
+    if not secondary:
+        return
+    yield f"  besides:  {_lines(len(secondary))} not the cause"
+    for line in secondary[:SHOWN]:
+        yield f"    {line.file}:{line.line}: {line.reason}: {_who(line.rank, line.worker)}{_clean(line.text)[:120]}"
+    if len(secondary) > SHOWN:
+        yield f"    and {len(secondary) - SHOWN} more"
+
+
+def command(check: str, env: str | None) -> str:
+    """The command that proves a symptom, as one types it."""
+    verb, _, rest = check.partition(" ")
+    stack = env.partition("/")[0] if env and not env.startswith(("/", ".", "~")) else "STACK"
+    if verb == "verify":
+        return f"envsmith verify {env or 'ENV'} --only {rest}"
+    if verb == "smoke":
+        return f"envsmith smoke {env or 'ENV'} --to {rest}"
+    if verb == "check":
+        return f"envsmith check {stack}" + (" --host local" if rest == "host" else "")
+    return "nothing but the log shows it"
+
+
+def _unknown(first: FirstError, layer: str | None) -> Iterator[str]:
+    yield "no known symptom fits the first effective error, and nothing is guessed"
+    yield f"  line:     {first.file}:{first.line}: {_who(first.rank, first.worker)}{_clean(first.text)}"
+    if first.frame is not None:
+        inside = f" in {first.frame.function}" if first.frame.function else ""
+        yield f"  raised:   {_clean(first.frame.file)}:{first.frame.line}{inside}"
+    if first.signal is not None or first.library is not None:
+        yield f"  crash:    {', '.join(filter(None, (first.signal, first.library)))}"
+    told = {
+        "machine": "look at the machine first",
+        "stack": "look at the packages first",
+        "job": "look at the job first",
+    }
+    yield f"  layer:    {layer or 'its lines do not tell'}" + (f": {told[layer]}" if layer else "")
+    yield from _following(first.secondary)
+
+
+def _who(rank: int | None, worker: str | None) -> str:
+    said = [*([f"rank {rank}"] if rank is not None else []), *([worker] if worker else [])]
+    return f"({', '.join(said)}) " if said else ""
+
+
+def summary(diagnosis: Diagnosis, causes: Sequence[Founded], files: Sequence[str]) -> str:
+    """One line: what was read and how it came out."""
+    logs = files[0] if len(files) == 1 else f"{len(files):,} logs"
+    if diagnosis.first is None and not causes:
+        return f"{logs}: no error"
+    errors = [one for one in causes if one.cause.severity is Severity.ERROR]
+    named = ", ".join(dict.fromkeys(one.cause.symptom.kind for one in errors)) or "no known cause"
+    where = f"; first effective error {diagnosis.first.file}:{diagnosis.first.line}" if diagnosis.first else ""
+    return f"{logs}: {named}{where}"
+
+
+def brief(diagnosis: Diagnosis, causes: Sequence[Founded], files: Sequence[str], env: str | None) -> str:
+    """Render on one sheet: at most 40 lines of 100 columns in ASCII, secrets and long paths cut."""
+    lines = [line for line in wrapped(f"envsmith diagnose: {plain(summary(diagnosis, causes, files))}", most=2)]
+    if diagnosis.first is not None and not _explained(causes):
+        lines += [cut for line in _unknown(diagnosis.first, diagnosis.layer) for cut in wrapped(plain(line), most=2)]
+    left = 0
+    for one in causes:
+        block = [cut for line in _block(one, env) for cut in wrapped(_sheet(line), most=4)]
+        if len(lines) + len(block) > LINES - 1:
+            left += 1
+            continue
+        lines += block
+    if left:
+        lines.append(f"left out: {left} more cause{'s' if left > 1 else ''}")
+    return "\n".join(lines[:LINES])
+
+
+def _sheet(line: str) -> str:
+    indent = len(line) - len(line.lstrip())
+    return " " * indent + plain(for_paper(line.strip()))
+
+
+def _clean(value: str) -> str:
+    return printable(value, keep="")[: _LINE * 4]
+
+
+def _lines(count: int) -> str:
+    return "1 line that is" if count == 1 else f"{count} lines that are"
