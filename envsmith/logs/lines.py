@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from envsmith.logs.sieve import Sieve
+
 Pieces = Iterable[bytes | str]
 """A log as it is read: chunks of bytes cut anywhere, or strings that are one line each."""
 
@@ -73,16 +75,18 @@ class Reader:
     attentive: int = 0
     """How many of the next lines are wanted whatever they hold; whoever reads sets it between lines."""
     number: int = field(default=1, init=False)
+    sieve: Sieve = field(init=False)
 
     def lines(self) -> Iterator[RawLine]:
         """Give the lines in order."""
+        self.sieve = Sieve(needles=(*NEEDLES, *self.more_needles))
         for block in blocks(self.pieces):
             yield from self._of_block(block)
 
     def _of_block(self, block: bytes) -> Iterator[RawLine]:
         if self.tap is not None:
             self.tap(block, self.number)
-        starts = _suspicious(block, (*NEEDLES, *self.more_needles))
+        starts = self.sieve.starts(block)
         at, nth = 0, 0
         while at < len(block):
             if self.attentive <= 0:
@@ -143,19 +147,6 @@ def cleaned(data: bytes) -> str:
     if "%|" in text and (bar := _BAR.match(text)):
         text = text[bar.end() :]
     return text.rstrip()
-
-
-def _suspicious(block: bytes, needles: tuple[bytes, ...]) -> list[int]:
-    """Where the lines start that hold a needle, in order."""
-    lower = block.lower()
-    starts: set[int] = set()
-    for needle in needles:
-        at = lower.find(needle)
-        while at >= 0:
-            starts.add(lower.rfind(b"\n", 0, at) + 1)
-            end = lower.find(b"\n", at)
-            at = lower.find(needle, end) if end >= 0 else -1
-    return sorted(starts)
 
 
 def _shortened(data: bytes) -> bytes:
