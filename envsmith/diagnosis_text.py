@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from envsmith.diagnosis import Diagnosis
 from envsmith.errors import printable
 from envsmith.logs.firsterror import FirstError, Secondary
+from envsmith.logs.samples import Sample
+from envsmith.logs.samples import told as told_sample
 from envsmith.proving import CONFIRMED, CONTRADICTED, Founded
 from envsmith.redaction import for_paper
 from envsmith.report import Severity
@@ -14,16 +17,37 @@ from envsmith.report_brief import LINES, plain, wrapped
 
 #: How many secondary lines are told; the rest is counted.
 SHOWN = 5
+SHOWN_SAMPLES = 16
 _LINE = 300
 _MARKS = {CONFIRMED: "+", CONTRADICTED: "-"}
 
 
-def text(diagnosis: Diagnosis, causes: Sequence[Founded], files: Sequence[str], env: str | None) -> str:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """All that is told of one run."""
+
+    diagnosis: Diagnosis
+    causes: tuple[Founded, ...]
+    files: tuple[str, ...]
+    samples: tuple[Sample, ...] = ()
+    env: str | None = None
+    """The env as the user named it."""
+
+
+def text(told: Told) -> str:
     """Render for a terminal."""
-    blocks = ["\n".join(_block(one, env)) for one in causes]
-    if diagnosis.first is not None and not _explained(causes):
-        blocks.insert(0, "\n".join(_unknown(diagnosis.first, diagnosis.layer)))
-    return "\n\n".join([*blocks, summary(diagnosis, causes, files)])
+    return "\n\n".join(["\n".join(block) for block in _blocks(told)] + [summary(told)])
+
+
+def _blocks(told: Told) -> Iterator[list[str]]:
+    first = told.diagnosis.first
+    if first is not None and not _explained(told.causes):
+        yield list(_unknown(first, told.diagnosis.layer))
+    yield from (list(_block(one, told.env)) for one in told.causes)
+    if first is not None and first.time_s is not None and told.samples:
+        lines = [f"  {one.file}:{one.line}: {told_sample(one, first.time_s)}" for one in told.samples[:SHOWN_SAMPLES]]
+        more = len(told.samples) - SHOWN_SAMPLES
+        yield ["the devices then", *lines, *([f"  and {more} more"] if more > 0 else [])]
 
 
 def _explained(causes: Sequence[Founded]) -> bool:
@@ -89,31 +113,30 @@ def _who(rank: int | None, worker: str | None) -> str:
     return f"({', '.join(said)}) " if said else ""
 
 
-def summary(diagnosis: Diagnosis, causes: Sequence[Founded], files: Sequence[str]) -> str:
+def summary(told: Told) -> str:
     """One line: what was read and how it came out."""
-    logs = files[0] if len(files) == 1 else f"{len(files):,} logs"
-    if diagnosis.first is None and not causes:
+    first, causes = told.diagnosis.first, told.causes
+    logs = told.files[0] if len(told.files) == 1 else f"{len(told.files):,} logs"
+    if first is None and not causes:
         return f"{logs}: no error"
     errors = [one for one in causes if one.cause.severity is Severity.ERROR]
     named = ", ".join(dict.fromkeys(one.cause.symptom.kind for one in errors)) or "no known cause"
-    where = f"; first effective error {diagnosis.first.file}:{diagnosis.first.line}" if diagnosis.first else ""
+    where = f"; first effective error {first.file}:{first.line}" if first else ""
     return f"{logs}: {named}{where}"
 
 
-def brief(diagnosis: Diagnosis, causes: Sequence[Founded], files: Sequence[str], env: str | None) -> str:
+def brief(told: Told) -> str:
     """Render on one sheet: at most 40 lines of 100 columns in ASCII, secrets and long paths cut."""
-    lines = [line for line in wrapped(f"envsmith diagnose: {plain(summary(diagnosis, causes, files))}", most=2)]
-    if diagnosis.first is not None and not _explained(causes):
-        lines += [cut for line in _unknown(diagnosis.first, diagnosis.layer) for cut in wrapped(plain(line), most=2)]
+    lines = list(wrapped(f"envsmith diagnose: {plain(summary(told))}", most=2))
     left = 0
-    for one in causes:
-        block = [cut for line in _block(one, env) for cut in wrapped(_sheet(line), most=4)]
-        if len(lines) + len(block) > LINES - 1:
+    for block in _blocks(told):
+        sheet = [cut for line in block for cut in wrapped(_sheet(line), most=4)]
+        if len(lines) + len(sheet) > LINES - 1:
             left += 1
             continue
-        lines += block
+        lines += sheet
     if left:
-        lines.append(f"left out: {left} more cause{'s' if left > 1 else ''}")
+        lines.append(f"left out: {left} more part{'s' if left > 1 else ''}")
     return "\n".join(lines[:LINES])
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 
-from envsmith.commands.knownenv import Known, known, look
+from envsmith.commands.knownenv import known, look
 from envsmith.commands.logfiles import log_paths, opened, total_bytes
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
-from envsmith.diagnosis import Diagnosis, judge, read_run
-from envsmith.diagnosis_text import brief, text
+from envsmith.diagnosis import judge, read_run
+from envsmith.diagnosis_text import Told, brief, text
 from envsmith.errors import InputError, Problem
 from envsmith.logs.firsterror import FirstError, Secondary
+from envsmith.logs.samples import SampleReader, last_before
 from envsmith.proving import Founded, Looks, families_of, found
 from envsmith.report import Severity
 
@@ -39,10 +41,11 @@ def run(
         raise InputError(Problem(code="usage", message="no log is named", hint=hint))
     paths = log_paths(logs)
     here = known(env, host, root, environ)
+    samples = [SampleReader(file=name) for name, _ in paths]
     screen.start(total_bytes(paths), len(paths))
     try:
         with ExitStack() as stack:
-            reading = read_run(opened(paths, stack, screen))
+            reading = read_run(opened(paths, stack, screen), lambda place: (samples[place].tap,))
     finally:
         screen.done()
     diagnosis = judge(reading, here.facts)
@@ -50,29 +53,26 @@ def run(
     if here.name is not None or here.host is not None:
         looks = look(here, families_of(diagnosis.causes), environ, screen)
     causes = found(diagnosis.causes, looks)
-    return _result(diagnosis, causes, reading.files, here, short)
+    beside = last_before(samples, diagnosis.first.time_s if diagnosis.first else None)
+    return _result(Told(diagnosis=diagnosis, causes=causes, files=reading.files, samples=beside, env=here.name), short)
 
 
-def _result(
-    diagnosis: Diagnosis, causes: tuple[Founded, ...], files: tuple[str, ...], here: Known, short: bool
-) -> Result:
-    failed = diagnosis.first is not None or any(one.cause.severity is Severity.ERROR for one in causes)
+def _result(told: Told, short: bool) -> Result:
+    first = told.diagnosis.first
+    failed = first is not None or any(one.cause.severity is Severity.ERROR for one in told.causes)
     data: dict[str, Any] = {
-        "findings": [_finding(one, here) for one in causes],
-        "first_error": None if diagnosis.first is None else _first(diagnosis.first),
-        "layer": diagnosis.layer,
-        "logs": list(files),
+        "findings": [_finding(one) for one in told.causes],
+        "first_error": None if first is None else _first(first),
+        "layer": told.diagnosis.layer,
+        "samples": [asdict(one) for one in told.samples],
+        "logs": list(told.files),
     }
-    render = brief if short else text
     return Result(
-        command="diagnose",
-        data=data,
-        text=render(diagnosis, causes, files, here.name),
-        exit_code=1 if failed else 0,
+        command="diagnose", data=data, text=brief(told) if short else text(told), exit_code=1 if failed else 0
     )
 
 
-def _finding(one: Founded, here: Known) -> dict[str, Any]:
+def _finding(one: Founded) -> dict[str, Any]:
     cause = one.cause
     return {
         "kind": cause.symptom.kind,
