@@ -136,7 +136,7 @@ def causes(
 def _placed(sighting: Sighting, first: Found | None) -> _Placed | None:
     """Say what a sighting is worth; None where it is worth nothing."""
     seen, role = sighting.seen, sighting.sign.role
-    event = _event_of(seen)
+    event = _event_of(seen, role)
     if first is None:
         return _Placed(sighting=sighting, relation=None, event=event) if role == "silent" else None
     if _belongs(seen, event, first):
@@ -152,7 +152,7 @@ def _placed(sighting: Sighting, first: Found | None) -> _Placed | None:
     return _Placed(sighting=sighting, relation=relation, event=event)
 
 
-def _event_of(seen: Seen) -> Event | None:
+def _event_of(seen: Seen, role: str) -> Event | None:
     """The error that a line belongs to: its own, the one that ends its traceback, or the one whose message goes on."""
     if seen.event is not None:
         return seen.event
@@ -160,9 +160,8 @@ def _event_of(seen: Seen) -> Event | None:
         return seen.after
     if seen.before is not None and seen.line.number - seen.before.line.number <= _TAIL_LINES:
         return seen.before
-    if seen.after is not None and seen.after.line.number - seen.line.number <= NEAR_LINES:
-        return seen.after
-    return None
+    near = seen.after is not None and seen.after.line.number - seen.line.number <= NEAR_LINES
+    return seen.after if near and role == "error" else None
 
 
 def _belongs(seen: Seen, event: Event | None, first: Found) -> bool:
