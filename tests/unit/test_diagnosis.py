@@ -114,7 +114,7 @@ def test_a_silent_sign_counts_where_nothing_failed() -> None:
 
 def test_a_warning_counts_only_before_an_error() -> None:
     assert named("beware of bang\n") == []
-    assert named("beware of bang\nValueError: x\n") == [("hinted", "warning", "0.log:1")]
+    assert named("beware of bang\nwell\nValueError: x\n") == [("hinted", "warning", "0.log:1")]
     assert named("ValueError: x\nbeware of bang\n") == []
 
 
@@ -196,7 +196,7 @@ def test_a_sheet_holds_40_lines_of_100_columns_whatever_the_log() -> None:
     long = "".join(f"[rank{n}]: ValueError: boom 1{n} {'/very/long/path' * 30}\n" for n in range(80))
     lines = brief(told(long, "ValueError: snap\n" * 50)).splitlines()
     assert len(lines) <= 40 and max(map(len, lines)) <= 100
-    assert lines[0].startswith("envsmith diagnose: 2 logs: plain, lonely; first effective error 0.log:1")
+    assert lines[0].startswith("envsmith diagnose: 2 logs: plain; first effective error 0.log:1")
 
 
 def test_commands_of_checks_can_be_typed() -> None:
