@@ -139,11 +139,13 @@ def _placed(sighting: Sighting, first: Found | None) -> _Placed | None:
     event = _event_of(seen, role)
     if first is None:
         return _Placed(sighting=sighting, relation=None, event=event) if role == "silent" else None
+    late = role == "warning" and (seen.file != first.file or seen.line.number > first.event.line.number)
+    if late:
+        return None
     if _belongs(seen, event, first):
         return _Placed(sighting=sighting, relation=Relation.SAME, event=event)
     if role == "warning":
-        before = seen.file == first.file and seen.line.number <= first.event.line.number
-        return _Placed(sighting=sighting, relation=Relation.WARNING, event=event) if before else None
+        return _Placed(sighting=sighting, relation=Relation.WARNING, event=event)
     if event is None:
         return _Placed(sighting=sighting, relation=Relation.NOTICE, event=event)
     if event.tier >= Tier.CONSEQUENCE and role != "silent":
