@@ -12,6 +12,8 @@ from typing import Any
 from envsmith.toml_reader import TomlError, read_toml
 
 FOLDER = Path(__file__).parent.parent / "symptoms"
+LISTS = ("cases.toml", "held.toml", "real.toml")
+"""Seen by whoever wrote the patterns; held out from them; logs of programs that really failed, held out too."""
 _KEYS = {
     "name", "files", "kind", "first", "first-holds", "also", "fix-says", "fix-never-says", "cause-says", "secondary",
     "origin",
@@ -27,7 +29,7 @@ class Case:
     subject: str
     """The kind that the folder is named for."""
     held: bool
-    """Written by another hand than the patterns, and not seen by it."""
+    """Written by another hand than the patterns, or by a program that failed, and not seen by who wrote them."""
     name: str
     files: tuple[str, ...]
     kind: str | None
@@ -53,11 +55,11 @@ class Case:
 def cases(folder: Path = FOLDER) -> Iterator[Case]:
     """Give every case, the seen ones of a kind before the held-out."""
     for place in sorted(one for one in folder.iterdir() if one.is_dir()):
-        for name in ("cases.toml", "held.toml"):
+        for name in LISTS:
             if (place / name).is_file():
                 data = read_toml((place / name).read_text(encoding="utf-8"))
                 for row in data.get("case", ()):
-                    yield _case(place, row, held=name == "held.toml")
+                    yield _case(place, row, held=name != "cases.toml")
 
 
 def _case(folder: Path, row: dict[str, Any], *, held: bool) -> Case:
@@ -82,7 +84,7 @@ def faults(folder: Path = FOLDER) -> Iterator[str]:
     """Say what is wrong with the cases themselves."""
     for place in sorted(one for one in folder.iterdir() if one.is_dir()):
         used: set[str] = set()
-        for name in ("cases.toml", "held.toml"):
+        for name in LISTS:
             if not (place / name).is_file():
                 continue
             where = f"{place.name}/{name}"
@@ -95,10 +97,10 @@ def faults(folder: Path = FOLDER) -> Iterator[str]:
             yield from (f"{where}: two cases are named `{one}`" for one in set(names) if names.count(one) > 1)
             for row in rows:
                 said = f"{where}: `{row.get('name')}`"
-                yield from (f"{said}: {words}" for words in _faults(place, row, held=name == "held.toml"))
+                yield from (f"{said}: {words}" for words in _faults(place, row, held=name != "cases.toml"))
                 used |= set(row.get("files", ()))
         for path in sorted(place.iterdir()):
-            if path.name not in used and path.name not in ("cases.toml", "held.toml"):
+            if path.name not in used and path.name not in LISTS:
                 yield f"{place.name}/{path.name}: no case names this file"
 
 
@@ -106,7 +108,7 @@ def _faults(place: Path, row: dict[str, Any], *, held: bool) -> Iterator[str]:
     yield from (f"unknown key `{key}`" for key in sorted(row.keys() - _KEYS))
     yield from (f"`{key}` is missing" for key in ("name", "files", "origin") if not row.get(key))
     for name in row.get("files", ()):
-        if not _NAME.fullmatch(name) or name.startswith("held-") != held:
+        if not _NAME.fullmatch(name) or name.startswith(("held-", "real-")) != held:
             yield f"`{name}` is no name for a log here"
         if not (place / name).is_file():
             yield f"`{name}` is not there"
