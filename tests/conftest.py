@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,13 @@ BY_HAND = ("big", "gpu", "sources")
 _DROPPED = ("PIP_", "UV_", "GIT_", "ENVSMITH_", "CONDA_", "PYTHON", "VIRTUAL_ENV", "CUDA_", "RAY_")
 #: How this machine is left for the network, not what is found there.
 _KEPT = ("GIT_SSL_CAINFO", "ENVSMITH_TEST_OFFLINE")
+
+
+def pytest_configure() -> None:
+    """Take signals as a terminal gives them: a shell lets what it starts with `&` ignore both, and so its children."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
