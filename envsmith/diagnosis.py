@@ -139,6 +139,8 @@ def _placed(sighting: Sighting, first: Found | None) -> _Placed | None:
     event = _event_of(seen)
     if first is None:
         return _Placed(sighting=sighting, relation=None, event=event) if role == "silent" else None
+    if role == "death" and (event is None or _root(event) is not _root(first.event)):
+        return None
     if _belongs(seen, event, first):
         return _Placed(sighting=sighting, relation=Relation.SAME, event=event)
     if role == "warning":
