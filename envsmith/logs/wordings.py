@@ -102,6 +102,7 @@ NEVER = _words(
 CERTAIN = _words(
     ("EADDRINUSE", r"EADDRINUSE"),
     ("ddress already in use", r"\b[Aa]ddress already in use"),
+    ("The actor is dead because", r"^The actor is dead because ", r"running low on memory"),
 )
 
 CONSEQUENCE = _words(
@@ -216,6 +217,8 @@ CAUSE = _words(
     ("kernel image", r"no kernel image is available"),
     ("CUDA_ERROR_", r"CUDA_ERROR_[A-Z_]+"),
     ("NVIDIA-SMI", r"^NVIDIA-SMI has failed"),
+    ("device handle", r"Unable to determine the device handle for GPU"),
+    ("off the bus", r"NVRM: .{0,60}fallen off the bus"),
     ("from daemon", r"^docker: Error response from daemon: "),
     ("OMP: Error", r"^OMP: Error #\d+: "),
     ("invalid opcode", r"\btrap invalid opcode\b"),
