@@ -242,7 +242,7 @@ CAUSE = _words(
     ("No solution found", r"No solution found"),
     ("out of resource: ", r"out of resource: .{0,60}Required: "),
     ("find C compiler", r"Failed to find C compiler"),
-    ("NCCL WARN ", r"NCCL WARN ", r"(?i:error|failed|cannot|unable|interface found|neither AF_INET)"),
+    ("NCCL WARN ", r"NCCL WARN ", r"(?i:error|fail(?:ed|ure)|cannot|unable|interface found|neither AF_INET)"),
     ("o space left", r"[Nn]o space left on device"),
     ("Too many open", r"Too many open files"),
     ("pthread_create", r"pthread_create(?:\(\))? (?:has )?failed"),
