@@ -1,4 +1,4 @@
-"""What a line is worth that says little: an end without its reason, an error that stands on the line after its title."""
+"""What a line is worth that says little: an end without its reason, and the line after NCCL says `Last error:`."""
 
 from __future__ import annotations
 
