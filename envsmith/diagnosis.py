@@ -142,6 +142,8 @@ def _placed(sighting: Sighting, first: Found | None) -> _Placed | None:
     late = role == "warning" and (seen.file != first.file or seen.line.number > first.event.line.number)
     if late:
         return None
+    if role == "death" and (event is None or _root(event) is not _root(first.event)):
+        return None
     if _belongs(seen, event, first):
         return _Placed(sighting=sighting, relation=Relation.SAME, event=event)
     if role == "warning":

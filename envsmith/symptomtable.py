@@ -15,7 +15,7 @@ from envsmith.conditions import Condition, parse_condition, parse_derived, place
 from envsmith.data import table
 
 LAYERS = ("machine", "stack", "job")
-ROLES = ("error", "warning", "silent")
+ROLES = ("error", "warning", "silent", "death")
 WHERE = ("log", "file", "before", "after", "near")
 #: Names that every sighting has beside what its patterns capture.
 GIVEN = ("file", "line", "text", "rank", "worker")
@@ -49,7 +49,8 @@ class Sign:
     pattern: Pattern
     role: str
     """`error`: the line is an error or belongs to one. `warning`: it names the cause of an error that comes after it in
-    its file, and is nothing without one. `silent`: it is wrong even where nothing failed."""
+    its file, and is nothing without one. `silent`: it is wrong even where nothing failed. `death`: it says only that a
+    process ended, so it counts only where nothing better is the first effective error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

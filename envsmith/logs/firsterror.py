@@ -169,6 +169,8 @@ def events_of(file: LogFile, watch: Watch | None = None) -> Iterator[Event]:
         line = peel(raw.number, cleaned(raw.data)[:LINE_LETTERS])
         last_time = line.time_s if line.time_s is not None else last_time
         event = writers.feed(line, reader)
+        if line.body.startswith("Last error:"):  # NCCL says what it was on the next line
+            reader.attentive = max(reader.attentive, 1)
         enough = event is None
         if watch is not None:
             watch.see(line, event, inside=not writers.plain(line))

@@ -18,7 +18,7 @@ _PREFIX = re.compile(
     | \[repeated[ ]\d+x[ ]across[ ]cluster\](?:[ ]\(Ray[ ]dedup[^)]*\))?[ ]?
     | [\w.-]+:\d+:\d+[ ]\[(?P<nccl>\d{{1,4}})\][ ]
     | \[(?P<bare>\d{{1,4}})\][ ](?=[\w/.]+:\d+[ ]NCCL)
-    | (?P<vlevel>{_LEVEL})[ ](?P<vtime>\d\d-\d\d[ ]\d\d:\d\d:\d\d(?:\.\d+)?)[ ]\[[^\]]*\][ ]?
+    | (?P<vlevel>{_LEVEL})[ ](?P<vtime>\d\d-\d\d[ ]\d\d:\d\d:\d\d(?:\.\d+)?)[ ](?:\[[^\]]*\]|[\w./-]+:\d+\])[ ]?
     | \[(?P<hlevel>{_LEVEL})\|(?P<hmore>[^\]]*\][ ](?:{_DATE}[ ])?(?:[\w.]+:\d+[ ])?)>>[ ]?
     | \[?(?P<glog>[EWIF])(?P<gtime>\d{{4}}[ ]\d\d:\d\d:\d+(?:\.\d+)?)[ ]+(?:\d+[ ])?[\w./<>+-]+:\d+\][ ]?
     | \[?(?P<short>[EWIF])(?:[ ][\w./+-]+:\d+)?\][ ]?

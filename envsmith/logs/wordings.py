@@ -64,11 +64,21 @@ BENIGN = _words(
 HINTS: tuple[tuple[Wordings, re.Pattern[str]], ...] = (
     (
         _words(
-            ("CUDA capability", r"Warning: ", r"CUDA capability sm_\d+ is not compatible"),
             ("Warning: CUDA init", r"Warning: CUDA initialization: "),
             ("NVIDIA driver on", r"Warning: ", r"NVIDIA driver on your system"),
         ),
         re.compile(r"(?i)cuda|nvidia|driver|\bgpus?\b|device|kernel image|Engine core"),
+    ),
+    (
+        _words(
+            ("CUDA capability", r"CUDA capability sm_\d+ is not compatible"),
+            ("which is of c", r"^(?:\S+: \w*Warning: )?\s*Found GPU\d+ ", r"which is of (?:cuda|compute) capability"),
+        ),
+        re.compile(r"kernel image|invalid device function|NO_BINARY_FOR_GPU|CUBLAS_STATUS_|Engine core"),
+    ),
+    (
+        _words(("Failed to import from", r"Failed to import from \S+ with (?:Import|ModuleNotFound|OS)Error")),
+        re.compile(r"(?i)import|undefined symbol|_C\b|has no attribute|version `"),
     ),
     (
         _words(("NumPy 1.x", r"^A module that was compiled using NumPy 1\.x cannot be run in")),
@@ -92,6 +102,7 @@ NEVER = _words(
 CERTAIN = _words(
     ("EADDRINUSE", r"EADDRINUSE"),
     ("ddress already in use", r"\b[Aa]ddress already in use"),
+    ("The actor is dead because", r"^The actor is dead because ", r"running low on memory"),
 )
 
 CONSEQUENCE = _words(
@@ -148,6 +159,7 @@ _SHELL = r"^(?:\S+: line \d+:\s+\d+ )?"
 
 NOTICE = _words(
     ("nccl", r"^nccl[A-Z]\w*: "),
+    ("UCX  ERROR", r"\bUCX  ERROR "),
     (
         "sh: ",
         r"^(?:\S*/)?(?:da|ba|z|k)?sh: (?:line )?\d+: .*: (?:not found|Permission denied|No such file or directory)$",
@@ -192,10 +204,24 @@ CAUSE = _words(
     ("cgroup out of", r"Memory cgroup out of memory"),
     ("oom-killer", r"invoked oom-killer"),
     ("kill", r"oom[-_]kill(?: event|:)"),
+    ("killed by the OOM", r"killed by the OOM killer"),
+    ("oom-kill", r"result 'oom-kill'"),
+    ("OOMKilled", r"\bOOMKilled\b"),
+    ("memory pressure", r"^Killed /\S+ due to memory pressure"),
+    ("job killed: ", r"PBS: job killed: "),
+    ("TERM_", r"^TERM_[A-Z]+: job killed"),
     ("DUE TO TIME LIMIT", r"DUE TO TIME LIMIT"),
     ("NVRM: Xid", r"NVRM: Xid"),
     ("CUDA ", r"CUDA (?:driver )?error: |^CUDA out of memory"),
+    ("CUDA error", r"^(?:\w+ )?CUDA error (?:\(|\d+: )"),
+    ("kernel image", r"no kernel image is available"),
     ("CUDA_ERROR_", r"CUDA_ERROR_[A-Z_]+"),
+    ("NVIDIA-SMI", r"^NVIDIA-SMI has failed"),
+    ("device handle", r"Unable to determine the device handle for GPU"),
+    ("off the bus", r"NVRM: .{0,60}fallen off the bus"),
+    ("from daemon", r"^docker: Error response from daemon: "),
+    ("OMP: Error", r"^OMP: Error #\d+: "),
+    ("invalid opcode", r"\btrap invalid opcode\b"),
     ("Error 80", r"\bError 80\d: "),
     ("cannot open shared", r"cannot open shared object file"),
     ("undefined symbol: ", r"undefined symbol: "),
@@ -214,10 +240,13 @@ CAUSE = _words(
     (" fatal", r"(?:nvcc|ptxas) fatal"),
     ("CMake Error", r"CMake Error"),
     ("No solution found", r"No solution found"),
+    ("out of resource: ", r"out of resource: .{0,60}Required: "),
     ("find C compiler", r"Failed to find C compiler"),
-    ("NCCL WARN ", r"NCCL WARN ", r"(?i:error|failed|cannot|unable)"),
+    ("NCCL WARN ", r"NCCL WARN ", r"(?i:error|fail(?:ed|ure)|cannot|unable|interface found|neither AF_INET)"),
     ("o space left", r"[Nn]o space left on device"),
     ("Too many open", r"Too many open files"),
+    ("pthread_create", r"pthread_create(?:\(\))? (?:has )?failed"),
+    ("emporarily unav", r"(?i:\bthreads?\b|\bfork: |system_error)", r"[Rr]esource temporarily unavailable"),
     ("is too old", r"^(?:The )?NVIDIA driver on your system is too old"),
     (": error: ", r"^[\w./-]+: error: "),
     ("rror: ", r"^[Ee]rror: "),
