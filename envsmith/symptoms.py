@@ -17,6 +17,9 @@ KEPT = 64
 """How many lines of one pattern are kept of one file; a log repeats itself."""
 NEAR_LINES = 60
 _WAITING = 64
+_DIGITS = str.maketrans("", "", "0123456789")
+_FORMS = 16384
+_FORM_LETTERS = 512
 
 _Writer = tuple[int | None, str | None]
 
@@ -49,6 +52,9 @@ class Listener:
     seen: dict[int, list[Seen]] = field(default_factory=dict)
     """By the identity of the pattern."""
     _rows: list[tuple[str, list[Pattern]]] = field(default_factory=list)
+    _bare: list[str] = field(default_factory=list)
+    """Those texts that have digits, without them: a line with other numbers may hold the text itself."""
+    _dull: set[str] = field(default_factory=set)
     _last: dict[_Writer, Event] = field(default_factory=dict)
     _waiting: dict[_Writer, list[Seen]] = field(default_factory=dict)
 
@@ -59,6 +65,7 @@ class Listener:
             for pattern in symptom.patterns:
                 rows.setdefault(pattern.has, []).append(pattern)
         self._rows = list(rows.items())
+        self._bare = [bare for has in rows if (bare := has.translate(_DIGITS)) != has]
 
     def tap(self, block: bytes, number: int) -> None:
         """Hand the block on."""
@@ -68,15 +75,28 @@ class Listener:
     def see(self, line: Line, event: Event | None, *, inside: bool) -> None:
         """Look for every pattern in a line."""
         text = line.text
-        for has, patterns in self._rows:
-            if has in text:
-                self._try(patterns, line, event, inside=inside)
+        form = text.translate(_DIGITS)
+        if form not in self._dull:
+            hit = False
+            for has, patterns in self._rows:
+                if has in text:
+                    hit = True
+                    self._try(patterns, line, event, inside=inside)
+            self._remember(form, hit)
         if event is not None:
             for one in self._waiting.pop(line.stream, ()):
                 one.after = event
             self._last[line.stream] = event
             if len(self._last) > 4 * _WAITING * _WAITING:
                 self._last.clear()
+
+    def _remember(self, form: str, hit: bool) -> None:
+        """Keep the forms of lines, digits left out, that hold no pattern's text whatever their numbers are."""
+        if hit or len(form) > _FORM_LETTERS or any(has in form for has in self._bare):
+            return
+        if len(self._dull) >= _FORMS:
+            self._dull.clear()
+        self._dull.add(form)
 
     def _try(self, patterns: Iterable[Pattern], line: Line, event: Event | None, *, inside: bool) -> None:
         for pattern in patterns:
