@@ -121,8 +121,7 @@ def causes(
     found: Iterable[Sighting], first: Found | None, files: Sequence[str], secondary: Sequence[Secondary]
 ) -> tuple[Cause, ...]:
     """Name the causes, the best founded first; `secondary` are the lines that are shown beside the first error."""
-    told = (sighting for sighting in found if not _mere_end(sighting, first))
-    placed = [one for one in (_placed(sighting, first) for sighting in told) if one is not None]
+    placed = [one for one in (_placed(sighting, first) for sighting in found) if one is not None]
     best: dict[int, _Placed] = {}
     order = {id(one.sighting.symptom): n for n, one in reversed(list(enumerate(placed)))}
     for one in placed:
@@ -140,6 +139,8 @@ def _placed(sighting: Sighting, first: Found | None) -> _Placed | None:
     event = _event_of(seen)
     if first is None:
         return _Placed(sighting=sighting, relation=None, event=event) if role == "silent" else None
+    if role == "death" and (event is None or _root(event) is not _root(first.event)):
+        return None
     if _belongs(seen, event, first):
         return _Placed(sighting=sighting, relation=Relation.SAME, event=event)
     if role == "warning":
@@ -181,14 +182,6 @@ def _belongs(seen: Seen, event: Event | None, first: Found) -> bool:
 
 def _root(event: Event) -> Event:
     return event.root or event
-
-
-def _mere_end(sighting: Sighting, first: Found | None) -> bool:
-    """Whether a line says only that a process ended, and is not the first effective error itself."""
-    if sighting.sign.role != "death":
-        return False
-    event = sighting.seen.event
-    return first is None or event is None or _root(event) is not _root(first.event)
 
 
 def _without_rivals(chosen: Sequence[_Placed]) -> Iterator[_Placed]:
