@@ -174,6 +174,7 @@ NOTICE = _words(
     ("A worker died", r"^A worker died or was killed while executing"),
     ("unexpectedly exits", r"Worker unexpectedly exits"),
     ("terminated with", r"terminated with signal"),
+    ("exited on signal", r"exited on signal \d+"),
     ("was killed by", r"was killed by signal"),
     ("OutOfMemoryError", r"ray\.exceptions\.OutOfMemoryError"),
     ("low on memory", r"running low on memory"),
