@@ -78,7 +78,7 @@ HINTS: tuple[tuple[Wordings, re.Pattern[str]], ...] = (
     ),
     (
         _words(("Failed to import from", r"Failed to import from \S+ with (?:Import|ModuleNotFound|OS)Error")),
-        re.compile(r"undefined symbol|_C\b|_OpNamespace|version `|\.so\b|Engine core"),
+        re.compile(r"undefined symbol|_C\b|_OpNamespace|version `|\.so\b|infer device type|Engine core"),
     ),
     (
         _words(("NumPy 1.x", r"^A module that was compiled using NumPy 1\.x cannot be run in")),
