@@ -78,7 +78,7 @@ HINTS: tuple[tuple[Wordings, re.Pattern[str]], ...] = (
     ),
     (
         _words(("Failed to import from", r"Failed to import from \S+ with (?:Import|ModuleNotFound|OS)Error")),
-        re.compile(r"(?i)import|undefined symbol|_C\b|has no attribute|version `"),
+        re.compile(r"undefined symbol|_C\b|_OpNamespace|version `|\.so\b|infer device type|Engine core"),
     ),
     (
         _words(("NumPy 1.x", r"^A module that was compiled using NumPy 1\.x cannot be run in")),
@@ -174,6 +174,7 @@ NOTICE = _words(
     ("A worker died", r"^A worker died or was killed while executing"),
     ("unexpectedly exits", r"Worker unexpectedly exits"),
     ("terminated with", r"terminated with signal"),
+    ("exited on signal", r"exited on signal \d+"),
     ("was killed by", r"was killed by signal"),
     ("OutOfMemoryError", r"ray\.exceptions\.OutOfMemoryError"),
     ("low on memory", r"running low on memory"),
