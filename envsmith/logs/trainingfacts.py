@@ -35,7 +35,7 @@ _LIVE = re.compile(r"(?:^|[/_.])(?:loss|pg_loss|grad_norm|reward|rewards|score|k
 #: lengths of no terminated completion, VERL for the explained variance of one return (sources read 2026-11-30).
 _FINITE = re.compile(
     r"(?:^|[/_.])(?:loss|grad_norm|gradient_norm|kl|entropy|reward|rewards|score|advantages|returns|perplexity|ppl)"
-    r"(?:/(?:mean|max|min|avg))?$"
+    r"(?:(?:/|_)(?:mean|max|min|avg))?$|(?:^|/)loss/\w+$"
 )
 _PER_FUNCTION = re.compile(r"^(?:train/)?rewards/")
 _GRADIENT = re.compile(r"(?:^|[/_.])grad(?:ient)?_norm$")

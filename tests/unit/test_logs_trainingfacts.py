@@ -114,6 +114,8 @@ def test_a_healthy_table_of_values_shows_nothing() -> None:
         ("not-finite", "error", "actor/entropy", {"actor__entropy": [NAN, NAN]}),
         ("not-finite", "error", "critic/score/mean", {"critic__score__mean": [0.5, NAN]}),
         ("not-finite", "error", "reward", {"reward": [0.5, NAN]}),
+        ("not-finite", "error", "loss/policy_avg", {"loss__policy_avg": [0.5, NAN]}),
+        ("not-finite", "error", "policy/entropy_avg", {"policy__entropy_avg": [0.5, NAN]}),
         ("not-finite", "error", "loss", {"loss": [1, NAN, NAN, NAN, 1, NAN, NAN, NAN, 1]}),
         ("not-finite", "warning", "grad_norm", {"grad_norm": [INF, INF, 0.3]}),
         ("not-finite", "warning", "grad_norm", {"grad_norm": [0.2, 0.3, INF]}),
