@@ -49,6 +49,7 @@ SAYINGS = [
     ("sleep-mode", "true", "It took 1.234567 seconds to fall asleep."),
     ("expandable-segments", "false", "Warning: expandable_segments not supported on this platform"),
     ("expandable-segments", "true", "+ export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+    ("expandable-segments", "true", "{'env_vars': {'PYTORCH_CUDA_ALLOC_CONF': 'expandable_segments:True'}}"),
     ("liger", "true", HF + "Liger kernel has been applied to the model."),
 ]  # fmt: skip
 
@@ -92,6 +93,7 @@ def test_every_wording_that_ships_is_shown_and_has_its_source() -> None:
         "'decode_tensor_model_parallel_size': 4",
         "'enable_activation_offload': True",
         "loading the Adam Optimizer #0",
+        "reserved memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation",
         "Detected ZeRO Offload and non-DeepSpeed optimizers: offloaded parameters say so too",
     ],
 )
