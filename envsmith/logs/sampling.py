@@ -7,7 +7,6 @@ something that is no number, up to a limit. What a line says is read by `trainin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -83,13 +82,12 @@ class SeriesSampler:
         self._take(block, number, sorted(set(starts)))
 
     def series(self) -> dict[str, Series]:
-        """The series so far, with the last lines that hold metrics."""
+        """The series so far, with the last lines that hold metrics; more blocks may follow."""
         if self._last is None:
             return self._gathering.series()
-        whole = deepcopy(self)
         block, number = self._last
-        whole._take(block, number, sorted(_last_lines(block)))
-        return whole._gathering.series()
+        self._take(block, number, sorted(_last_lines(block)))
+        return self._gathering.series()
 
     def _all(self, block: bytes, number: int) -> None:
         lines = block.split(b"\n")
@@ -126,9 +124,14 @@ class SeriesSampler:
     def _odd_lines(self, block: bytes) -> Iterator[int]:
         """Where lines start that hold NaN or an infinity as a value beside a mark."""
         for needle in (*_ODD, *(_ODD_JSON if self._json else ())):
+            start, end = 0, 0
             for at in _places(block, needle):
+                if start <= at < end or not _is_value(block, at, needle):
+                    continue  # a line is looked at once, however long it is and however often it says so
                 start = block.rfind(b"\n", 0, at) + 1
-                if _is_value(block, at, needle) and any(mark in _line(block, start) for mark in _MARKS):
+                line = _line(block, start)
+                end = start + len(line)
+                if any(mark in line for mark in _MARKS):
                     yield start
 
     def _take(self, block: bytes, number: int, starts: list[int]) -> None:

@@ -207,7 +207,7 @@ def _zero_gradient(own: Table) -> Iterator[TrainingFact]:
 def _zero_rate(own: Table) -> Iterator[TrainingFact]:
     """A learning rate that never leaves 0: a few first steps may be a warm-up, or skipped by a loss scaler."""
     for name, one in own.items():
-        if not _RATE.search(name) or not _all(one, 0) or (name != "learning_rate" and _rounded(own)):
+        if not _RATE.search(name) or not _all(one, 0) or (name != "learning_rate" and _rounded(own, 6)):
             continue
         steps = _steps(own, one)
         if steps >= 3:
@@ -238,7 +238,7 @@ def _nothing_changes(own: Table) -> Iterator[TrainingFact]:
     """A counter that moves over three values and more while each living field stays where it was."""
     counter = next((own[name] for name in _TIMES if name in own and len(set(own[name].values)) >= 3), None)
     living = [one for name, one in own.items() if _LIVE.search(name) and len(one.values) >= 3]
-    if counter is None or not living or _rounded(own):
+    if counter is None or not living or (_rounded(own) and max(len(one.values) for one in living) < 10):
         return
     if any(len(set(one.values)) > 1 or not math.isfinite(one.values[0]) for one in living):
         return
@@ -257,11 +257,11 @@ def _steps(own: Table, one: Series) -> int:
     return min([len(one.values), *counted[:1]])
 
 
-def _rounded(own: Table) -> bool:
-    """Whether the log writes three decimals, as VERL did before 0.3: then 0.000 may be a small number."""
-    values = [value for one in own.values() for value in one.values if math.isfinite(value)]
-    inexact = [value for value in values if value != int(value)]
-    return bool(inexact) and any("/" in name for name in own) and all(round(value, 3) == value for value in inexact)
+def _rounded(own: Table, decimals: int = 3) -> bool:
+    """Whether nothing in the log has more decimals, as in older logs of VERL: then 0.000 may be a small number."""
+    finite = [value for one in own.values() for value in one.values if math.isfinite(value)]
+    inexact = [value for value in finite if value != int(value)]
+    return bool(inexact) and all(round(value, decimals) == value for value in inexact)
 
 
 def _besides(others: Iterable[Series]) -> str:

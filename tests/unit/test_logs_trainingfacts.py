@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -185,15 +187,26 @@ def test_three_decimals_prove_no_zero() -> None:
     old = "step:{n} - actor/lr:0.000 - actor/grad_norm:0.000 - actor/pg_loss:-0.013 - critic/score/max:1.000\n"
     log = "".join(old.format(n=n) for n in range(1, 12))
     assert said(log) == [("zero-gradient", "warning")]
-    assert said(log.replace("0.013", "0.01345")) == [("zero-gradient", "error"), ("zero-learning-rate", "error")]
+    assert said(log.replace("0.013", "0.0134567")) == [("zero-gradient", "error"), ("zero-learning-rate", "error")]
 
 
 def test_a_counter_that_moves_while_nothing_changes_is_seen() -> None:
-    assert of(step=[1, 2, 3], loss=[0.5, 0.5, 0.5], lr=[1, 2, 3]) == [("nothing-changes", "error", "loss")]
-    assert of(epoch=[0.1, 0.2, 0.3], loss=[0.5, 0.5, 0.5]) == [("nothing-changes", "error", "loss")]
-    assert of(step=[1, 2, 3], loss=[0.5, 0.5, 0.5], kl=[0, 0, 1]) == []
-    assert of(step=[1, 1, 1], loss=[0.5, 0.5, 0.5]) == []
-    assert of(step=[1, 2, 3], eval_loss=[0.5, 0.5, 0.5]) == []
+    loss = [0.51234] * 3
+    assert of(step=[1, 2, 3], loss=loss, lr=[1, 2, 3]) == [("nothing-changes", "error", "loss")]
+    assert of(epoch=[0.1, 0.2, 0.3], loss=loss) == [("nothing-changes", "error", "loss")]
+    assert of(step=[1, 2, 3], loss=loss, kl=[0, 0, 1]) == []
+    assert of(step=[1, 1, 1], loss=loss) == []
+    assert of(step=[1, 2, 3], eval_loss=loss) == []
+
+
+def test_few_decimals_show_no_standstill_before_ten_values() -> None:
+    assert of(step=[1, 2, 3], loss=[0.51] * 3) == []
+    assert of(step=[*range(1, 11)], loss=[0.51] * 10) == [("nothing-changes", "error", "loss")]
+
+
+def test_a_rate_with_four_decimals_may_be_a_small_one() -> None:
+    assert of(lr=[0.0] * 10, loss=[0.7123] * 5 + [0.7124] * 5) == []
+    assert of(lr=[0.0] * 10, loss=[0.71234567] * 5 + [0.7124] * 5) == [("zero-learning-rate", "error", "lr")]
 
 
 def test_one_cause_in_many_fields_is_one_fact() -> None:
@@ -208,7 +221,9 @@ def test_a_series_that_recovered_says_where() -> None:
     assert facts[0].message == "`loss` is inf in 1 of 3 values, first on line 2 and a number again from line 3 on"
 
 
-def test_errors_stand_first_and_every_kind_has_its_words() -> None:
+def test_errors_stand_first_and_every_kind_has_its_words_and_its_row_in_the_page() -> None:
     facts = judged(trl({"cut": "1.0"}, {"cut": "1.0", "grad": "nan"}))
     assert [fact.severity for fact in facts] == [Severity.ERROR, Severity.WARNING]
+    page = (Path(__file__).parents[2] / "docs" / "training-logs.md").read_text().split("## What programs")[0]
+    assert {*re.findall(r"^\| `([a-z-]+)` \| (?:error|warning) \|", page, re.MULTILINE)} == {*KINDS}
     assert all(fact.kind in KINDS and fact.cause.endswith(".") and fact.fix.endswith(".") for fact in facts)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from envsmith.data import table
@@ -172,3 +175,9 @@ def test_a_confirmer_listens_in_the_pass_that_diagnoses() -> None:
     log = b"noise\n" * 100_000 + b"Using torch SDPA for faster training and inference.\n"
     read_run([LogFile(name="a.log", pieces=[log])], lambda place: (confirmer.tap,))
     assert [(one.line, one.text) for one in confirmer.said()] == [(100_001, "Using torch SDPA")]
+
+
+def test_the_page_has_every_key_that_is_asked_for() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "training-logs.md").read_text().split("## What programs")[1]
+    keys = {key.replace("_", "-") for key in TOPICS.values() if key is not None}
+    assert {*re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)} == keys | {"as-expected", "other", "absent"}
