@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from envsmith.logs.factwords import words
@@ -116,7 +117,16 @@ def _lasts(one: Series) -> bool:
     if not any(math.isfinite(value) for value in last) and (not scaled or len(last) == 3):
         return True
     tail = one.values[-8:]
-    return not scaled and len(tail) == 8 and sum(math.isfinite(value) for value in tail) <= 4
+    if not scaled and len(tail) == 8 and sum(math.isfinite(value) for value in tail) <= 4:
+        return True
+    return not _GRADIENT.search(one.name) and _comes_back(one)
+
+
+def _comes_back(one: Series) -> bool:
+    """Whether it is no number again and again to the end: one rank of several that write into one log."""
+    odd = _odd(one)
+    spans = 1 + sum(after - before > 1 for before, after in pairwise(odd))
+    return spans >= 3 and odd[-1] >= 0.9 * len(one.values)
 
 
 def _until(one: Series) -> str:
