@@ -97,6 +97,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "sbom",
         "officer_sheet",
         "smoke",
+        "startup",
         "evidencerungs",
         "evidencepapers",
         "evidencecheck",

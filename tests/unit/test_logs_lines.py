@@ -10,7 +10,8 @@ from envsmith.logs.expected import judge_output, parse_patterns
 from envsmith.logs.firsterror import first_effective_error
 from envsmith.logs.lines import BLOCK_BYTES, LINE_BYTES, NEEDLES, LogFile, Reader, blocks, cleaned, every_line
 from envsmith.logs.prefixes import peel, time_of
-from envsmith.logs.training import judge_series, read_series
+from envsmith.logs.training import read_series
+from envsmith.logs.trainingfacts import judge_series
 
 RUBBISH = st.lists(
     st.one_of(

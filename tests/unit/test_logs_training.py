@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envsmith.logs.training import KEPT_VALUES, Series, judge_series, read_series
+from envsmith.logs.training import KEPT_VALUES, read_series
 
 
 def fields(text: str) -> dict[str, float]:
@@ -69,54 +69,3 @@ def test_a_long_series_keeps_its_ends_and_its_nan() -> None:
     assert len(series.values) <= KEPT_VALUES + 1
     assert (series.values[0], series.values[-1], series.lines[-1]) == (0, 5 * KEPT_VALUES - 1, 5 * KEPT_VALUES)
     assert [line for value, line in zip(series.values, series.lines, strict=True) if math.isnan(value)] == [778]
-
-
-def kinds(**values: list[float]) -> dict[str, str]:
-    series = {
-        name: Series(name=name, values=tuple(row), lines=tuple(range(1, len(row) + 1)))
-        for name, row in ((name.replace("__", "/"), row) for name, row in values.items())
-    }
-    return {fact.kind: fact.field for fact in judge_series(series)}
-
-
-HEALTHY = {
-    "step": [1.0, 2, 3],
-    "loss": [0.9, 0.8, 0.7],
-    "grad_norm": [0.1, 0.2, 0.1],
-    "critic__rewards__min": [0.0, 0, 0],
-    "critic__rewards__max": [1.0, 1, 0],
-    "reward_std": [0.5, 0, 0.4],
-    "response_length__clip_ratio": [1.0, 0.5, 1],
-}
-
-
-def test_a_healthy_training_shows_nothing() -> None:
-    assert kinds(**HEALTHY) == {}
-
-
-@pytest.mark.parametrize(
-    ("kind", "field", "planted"),
-    [
-        ("not-finite", "loss", {"loss": [0.9, math.nan, 0.7]}),
-        ("not-finite", "loss", {"loss": [0.9, 0.8, math.inf]}),
-        ("zero-gradient", "grad_norm", {"grad_norm": [0.0, 0, 0]}),
-        ("constant-rewards", "critic/rewards/min", {"critic__rewards__max": [0.0, 0, 0]}),
-        ("constant-rewards", "reward_std", {"reward_std": [0.0, 0, 0]}),
-        ("constant-rewards", "frac_reward_zero_std", {"frac_reward_zero_std": [1.0, 1]}),
-        ("lengths-at-cap", "response_length/clip_ratio", {"response_length__clip_ratio": [1.0, 1, 1]}),
-    ],
-)
-def test_a_planted_fault_is_seen(kind: str, field: str, planted: dict[str, list[float]]) -> None:
-    assert kinds(**HEALTHY | planted) == {kind: field}
-
-
-def test_a_counter_that_moves_while_nothing_changes_is_seen() -> None:
-    assert kinds(step=[1, 2, 3], loss=[0.5, 0.5, 0.5], lr=[1, 2, 3]) == {"nothing-changes": "loss"}
-    assert kinds(step=[1, 2, 3], loss=[0.5, 0.5, 0.5], kl=[0, 0, 1]) == {}
-    assert kinds(step=[1, 1, 1], loss=[0.5, 0.5, 0.5]) == {}
-
-
-def test_the_line_of_the_first_nan_is_named() -> None:
-    series = read_series([b"loss: 1\nloss: nan\nloss: nan\n"])
-    fact = judge_series(series)[0]
-    assert (fact.line, fact.message) == (2, "`loss` is nan on line 2")
