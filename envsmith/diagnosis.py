@@ -138,13 +138,13 @@ def _placed(sighting: Sighting, first: Found | None) -> _Placed | None:
     seen, role = sighting.seen, sighting.sign.role
     event = _event_of(seen, role)
     if first is None:
-        return _Placed(sighting=sighting, relation=None, event=event) if role == "silent" else None
-    late = role == "warning" and (seen.file != first.file or seen.line.number > first.event.line.number)
+        return _Placed(sighting=sighting, relation=None, event=event) if role in ("silent", "root") else None
+    late = role in ("warning", "root") and (seen.file != first.file or seen.line.number > first.event.line.number)
     if late:
         return None
     if role == "death" and (event is None or _root(event) is not _root(first.event)):
         return None
-    if _belongs(seen, event, first):
+    if role == "root" or _belongs(seen, event, first):
         return _Placed(sighting=sighting, relation=Relation.SAME, event=event)
     if role == "warning":
         return _Placed(sighting=sighting, relation=Relation.WARNING, event=event)

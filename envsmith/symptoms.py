@@ -63,7 +63,8 @@ class Listener:
         rows: dict[str, list[Pattern]] = {}
         for symptom in self.symptoms:
             for pattern in symptom.patterns:
-                rows.setdefault(pattern.has, []).append(pattern)
+                for has in pattern.has:
+                    rows.setdefault(has, []).append(pattern)
         self._rows = list(rows.items())
         self._bare = [bare for has in rows if (bare := has.translate(_DIGITS)) != has]
 
@@ -77,12 +78,9 @@ class Listener:
         text = line.text
         form = text.translate(_DIGITS)
         if form not in self._dull:
-            hit = False
-            for has, patterns in self._rows:
-                if has in text:
-                    hit = True
-                    self._try(patterns, line, event, inside=inside)
-            self._remember(form, hit)
+            hits = {id(one): one for has, patterns in self._rows if has in text for one in patterns}
+            self._try(hits.values(), line, event, inside=inside)
+            self._remember(form, bool(hits))
         if event is not None:
             for one in self._waiting.pop(line.stream, ()):
                 one.after = event
@@ -167,8 +165,8 @@ def _names(
             return None
         if detail.needed and not places:
             return None
-        if places and not detail.absent:
-            nearest = min(places, key=lambda other: _distance(one, other))
+        if len(places) >= detail.nth and not detail.absent:
+            nearest = sorted(places, key=lambda other: _distance(one, other))[detail.nth - 1]
             names = {**nearest.captured, **names}
     return names
 

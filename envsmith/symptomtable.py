@@ -15,7 +15,7 @@ from envsmith.conditions import Condition, parse_condition, parse_derived, place
 from envsmith.data import table
 
 LAYERS = ("machine", "stack", "job")
-ROLES = ("error", "warning", "silent", "death")
+ROLES = ("error", "warning", "silent", "death", "root")
 WHERE = ("log", "file", "before", "after", "near")
 #: Names that every sighting has beside what its patterns capture.
 GIVEN = ("file", "line", "text", "rank", "worker")
@@ -25,8 +25,8 @@ GIVEN = ("file", "line", "text", "rank", "worker")
 class Pattern:
     """A wording of a line."""
 
-    has: str
-    """A text that must stand in the line: quick to look for."""
+    has: tuple[str, ...]
+    """Texts of which one must stand in the line: quick to look for."""
     match: re.Pattern[str] | None
     """What must be found in it besides; its named groups are the captured values."""
     alone: bool
@@ -34,7 +34,7 @@ class Pattern:
 
     def captured(self, text: str) -> Mapping[str, str] | None:
         """What the pattern captures of a line without prefixes; None where it is not there."""
-        if self.has not in text:
+        if not any(has in text for has in self.has):
             return None
         if self.match is None:
             return {}
@@ -50,7 +50,8 @@ class Sign:
     role: str
     """`error`: the line is an error or belongs to one. `warning`: it names the cause of an error that comes after it in
     its file, and is nothing without one. `silent`: it is wrong even where nothing failed. `death`: it says only that a
-    process ended, so it counts only where nothing better is the first effective error."""
+    process ended, so it counts only where nothing better is the first effective error. `root`: it is wrong in itself,
+    and the cause of whatever error comes after it in its file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +63,8 @@ class Detail:
     """`log`: in any file; `file`, `before`, `after`: in the sign's file; `near`: within 60 lines of the same writer."""
     needed: bool
     absent: bool
+    nth: int
+    """Which of several such lines is captured, the nearest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +123,9 @@ def symptoms() -> tuple[Symptom, ...]:
 @cache
 def needles() -> tuple[str, ...]:
     """Lower-case texts for which every line has to be looked through, besides those of errors."""
-    return tuple(dict.fromkeys(one.has.lower() for entry in symptoms() for one in entry.patterns if one.alone))
+    return tuple(
+        dict.fromkeys(has.lower() for entry in symptoms() for one in entry.patterns if one.alone for has in one.has)
+    )
 
 
 def symptom_of(row: Mapping[str, Any]) -> Symptom:
@@ -144,6 +149,7 @@ def symptom_of(row: Mapping[str, Any]) -> Symptom:
                 where=one.get("where", "file"),
                 needed=one.get("needed", False),
                 absent=one.get("absent", False),
+                nth=one.get("nth", 1),
             )
             for one in row.get("detail", ())
         ),
@@ -160,7 +166,12 @@ def symptom_of(row: Mapping[str, Any]) -> Symptom:
 
 def _pattern(row: Mapping[str, Any]) -> Pattern:
     match = re.compile(row["match"]) if "match" in row else None
-    return Pattern(has=row["has"], match=match, alone=row.get("alone", False))
+    return Pattern(has=_texts(row.get("has")), match=match, alone=row.get("alone", False))
+
+
+def _texts(said: object) -> tuple[str, ...]:
+    """`has` is a text, or several."""
+    return (said,) if isinstance(said, str) else tuple(said) if isinstance(said, (list, tuple)) else ()
 
 
 def _proof(row: Mapping[str, Any]) -> Proof:
@@ -174,6 +185,7 @@ def _proof(row: Mapping[str, Any]) -> Proof:
     )
 
 
+_ALONE = 4
 _KEYS = {
     "kind", "title", "layer", "check", "sign", "detail", "derive", "when", "cause", "fix", "beats", "mistaken", "proof",
     "sources",
@@ -181,7 +193,7 @@ _KEYS = {
 _NEEDED = ("kind", "title", "layer", "check", "sign", "cause", "fix", "sources")
 _TABLES = {
     "sign": {"has", "match", "alone", "role"},
-    "detail": {"has", "match", "alone", "where", "needed", "absent"},
+    "detail": {"has", "match", "alone", "where", "needed", "absent", "nth"},
     "proof": {"family", "kinds", "clean", "holds", "says", "denies"},
 }
 
@@ -206,8 +218,11 @@ def _faults(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _pattern_faults(row: Mapping[str, Any], said: str) -> Iterator[str]:
     for one in (*row["sign"], *row.get("detail", ())):
-        if not one.get("has") or one["has"] != one["has"].strip():
+        texts = _texts(one.get("has"))
+        if not texts or any(not text or text != text.strip() for text in texts):
             yield f"{said}: a pattern needs `has`, a text without blanks around it"
+        if one.get("alone") and any(len(text) < _ALONE for text in texts):
+            yield f"{said}: a text that every line is looked through for has {_ALONE} letters and more"
         try:
             re.compile(one.get("match", ""))
         except re.error as error:

@@ -113,6 +113,7 @@ CONSEQUENCE = _words(
     ("Error", r"(?:NodeDied|OwnerDied|ObjectLost|LocalRayletDied|TaskUnschedulable|ActorUnschedulable)Error"),
     ("Error", r"(?:GetTimeout|RayTask|DistStore|DistNetwork)Error"),
     ("root cause above", r"[Ss]ee root cause above"),
+    ("by watchdog", r"[Dd]etected by watchdog"),
     ("atchdog", r"[Ww]atchdog (?:caught|got stuck|timeout|thread)|NCCL watchdog"),
     ("WorkNCCL(", r"WorkNCCL\(", r"ran for"),
     ("collective operation", r"collective operation timeout"),
