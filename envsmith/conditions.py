@@ -148,6 +148,12 @@ def _kib(text: str) -> str | None:
     return f"{int(text) // 1024}" if text.isdigit() else None
 
 
+def _spread(text: str) -> str | None:
+    """The last number of a text less its first."""
+    numbers = re.findall(r"\d+(?:\.\d+)?", text)
+    return f"{float(numbers[-1]) - float(numbers[0]):.2f}" if len(numbers) > 1 else None
+
+
 def _distribution(text: str) -> str:
     """The project name of an import name, as far as it can be guessed by spelling."""
     return text.partition(".")[0].replace("_", "-").lower()
@@ -167,6 +173,7 @@ FUNCTIONS: Mapping[str, Callable[[str], str | int | None]] = {
     "kib": _kib,
     "distribution": _distribution,
     "lower": str.lower,
+    "spread": _spread,
 }
 
 

@@ -176,7 +176,7 @@ def events_of(file: LogFile, watch: Watch | None = None) -> Iterator[Event]:
             watch.see(line, event, inside=not writers.plain(line))
         if event is not None:
             few = counts.get(event.tier, 0) <= 2 * KEPT_EVENTS
-            if few and event.tier is Tier.CAUSE and event.sign.exception is not None and _recited(line, raw):
+            if few and event.tier is Tier.CAUSE and _recited(line, raw, is_exception=event.sign.exception is not None):
                 event.tier = Tier.NEVER
             counts[event.tier] = counts.get(event.tier, 0) + 1
             enough = counts[event.tier] > 2 * KEPT_EVENTS
@@ -188,13 +188,15 @@ def events_of(file: LogFile, watch: Watch | None = None) -> Iterator[Event]:
             dull.add(raw.data)
 
 
-def _recited(line: Line, raw: RawLine) -> bool:
+def _recited(line: Line, raw: RawLine, *, is_exception: bool) -> bool:
     """Whether a line stands in a prompt or an answer that its writer prints, as VERL's reward managers do.
 
     They print `[prompt]`, `[response]`, `[ground_truth]` and `[score]`, each at the start of a line (VERL 0.9.0.dev,
     read 2026-11-30): what stands behind one of the first two is data.
     """
-    before = raw.before
+    if line.body.startswith(("[prompt]", "[response]")):
+        return True
+    before = raw.before if is_exception else b""
     for match in reversed(list(_RECITAL.finditer(before))):
         begin = before.rfind(b"\n", 0, match.start()) + 1
         teller = peel(0, cleaned(before[begin : match.end()]))
@@ -222,7 +224,7 @@ def found_in(file: LogFile, place: int, watch: Watch | None = None) -> list[Foun
     for event in events_of(file, watch):
         if event.tier is Tier.CONSEQUENCE and "atchdog" in event.line.text:
             guarded.add(event.line.rank)
-        elif event.tier is Tier.NOTICE and event.sign.signal == "SIGABRT" and _guarded(guarded, event.line.rank):
+        elif event.tier <= Tier.NOTICE and event.sign.signal == "SIGABRT" and _guarded(guarded, event.line.rank):
             event.tier = Tier.CONSEQUENCE
         counts[event.tier] = counts.get(event.tier, 0) + 1
         if counts[event.tier] <= KEPT_EVENTS:

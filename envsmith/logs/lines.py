@@ -24,7 +24,17 @@ NEEDLES = tuple(
     needle.encode()
     for needle in (
         *("error", "exception", "traceback", "fatal", "fail", 'file "', "could not ", "cannot find", "not found"),
-        *("kill", "signal", "*** sig", "segmentation", "aborted", "(core dumped)", "exited", "out of memory"),
+        *(
+            "kill",
+            "signal",
+            "*** sig",
+            "segmentation",
+            "segfault",
+            "aborted",
+            "(core dumped)",
+            "exited",
+            "out of memory",
+        ),
         *("terminate", "pure virtual", "smashing", "corrupt", "double free", "invalid pointer", "undefined reference"),
         *("no such file", "permission denied", "no module", "no solution found"),
         *("nccl warn", "watchdog", "nvrm: xid"),

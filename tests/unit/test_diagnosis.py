@@ -51,7 +51,7 @@ ROWS: tuple[dict[str, Any], ...] = (
 def own_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     entries = tuple(symptom_of(ROW | row) for row in ROWS)
     monkeypatch.setattr(diagnosis, "symptoms", lambda: entries)
-    needles = tuple(one.has for entry in entries for one in entry.patterns if one.alone)
+    needles = tuple(has for entry in entries for one in entry.patterns if one.alone for has in one.has)
     monkeypatch.setattr(diagnosis, "needles", lambda: needles)
     yield
     symptomtable.symptoms.cache_clear()
