@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from envsmith.diagnosis import Diagnosis
 from envsmith.errors import printable
+from envsmith.listening import FoundFact
 from envsmith.logs.firsterror import FirstError, Secondary
 from envsmith.logs.samples import Sample
 from envsmith.logs.samples import told as told_sample
@@ -14,11 +15,13 @@ from envsmith.proving import CONFIRMED, CONTRADICTED, Founded
 from envsmith.redaction import for_paper
 from envsmith.report import Severity
 from envsmith.report_brief import LINES, plain, wrapped
+from envsmith.startup import Confirmation
 
 #: How many secondary lines are told; the rest is counted.
 SHOWN = 5
 SHOWN_SAMPLES = 16
 _LINE = 300
+START_UP_FIX = "Look at how the run was started: its configuration or environment says otherwise than `[env.X.job]`."
 _MARKS = {CONFIRMED: "+", CONTRADICTED: "-"}
 
 
@@ -30,6 +33,9 @@ class Told:
     causes: tuple[Founded, ...]
     files: tuple[str, ...]
     samples: tuple[Sample, ...] = ()
+    training: tuple[FoundFact, ...] = ()
+    confirmations: tuple[Confirmation, ...] = ()
+    """Of the recipe's statements, where there is a recipe."""
     env: str | None = None
     """The env as the user named it."""
 
@@ -44,10 +50,32 @@ def _blocks(told: Told) -> Iterator[list[str]]:
     if first is not None and not _explained(told.causes):
         yield list(_unknown(first, told.diagnosis.layer))
     yield from (list(_block(one, told.env)) for one in told.causes)
+    yield from (list(_fact(one, first)) for one in told.training)
+    yield from (list(_differs(one)) for one in told.confirmations if one.state == "other")
+    silent = [f"{one.topic} ({one.expected})" for one in told.confirmations if one.state == "absent"]
+    if silent:
+        yield [f"the logs do not say what the recipe states: {', '.join(silent)}"]
     if first is not None and first.time_s is not None and told.samples:
         lines = [f"  {one.file}:{one.line}: {told_sample(one, first.time_s)}" for one in told.samples[:SHOWN_SAMPLES]]
         more = len(told.samples) - SHOWN_SAMPLES
         yield ["the devices then", *lines, *([f"  and {more} more"] if more > 0 else [])]
+
+
+def _fact(one: FoundFact, first: FirstError | None) -> Iterator[str]:
+    fact = one.fact
+    severity = fact.severity if first is None else Severity.WARNING
+    yield f"{severity.value}[{fact.kind}]: {_clean(fact.message)}"
+    yield f"  line:     {one.file}:{fact.line}"
+    yield f"  cause:    {_clean(fact.cause)}"
+    yield f"  fix:      {_clean(fact.fix)}"
+
+
+def _differs(one: Confirmation) -> Iterator[str]:
+    yield f"{one.severity.value}[start-up-differs]: the run has another {one.topic} than its recipe states"
+    if one.said is not None:
+        yield f"  line:     {one.said.file}:{one.said.line}: {_clean(one.said.text)}"
+    yield f"  cause:    {_clean(one.message)}"
+    yield f"  fix:      {START_UP_FIX}"
 
 
 def _explained(causes: Sequence[Founded]) -> bool:
@@ -117,12 +145,13 @@ def summary(told: Told) -> str:
     """One line: what was read and how it came out."""
     first, causes = told.diagnosis.first, told.causes
     logs = told.files[0] if len(told.files) == 1 else f"{len(told.files):,} logs"
-    if first is None and not causes:
-        return f"{logs}: no error"
-    errors = [one for one in causes if one.cause.severity is Severity.ERROR]
-    named = ", ".join(dict.fromkeys(one.cause.symptom.kind for one in errors)) or "no known cause"
-    where = f"; first effective error {first.file}:{first.line}" if first else ""
-    return f"{logs}: {named}{where}"
+    kinds = [one.cause.symptom.kind for one in causes if one.cause.severity is Severity.ERROR]
+    if first is None:
+        kinds += [one.fact.kind for one in told.training if one.fact.severity is Severity.ERROR]
+        kinds += ["start-up-differs" for one in told.confirmations if one.state == "other"]
+        return f"{logs}: {', '.join(dict.fromkeys(kinds)) or 'no error'}"
+    named = ", ".join(dict.fromkeys(kinds)) or "no known cause"
+    return f"{logs}: {named}; first effective error {first.file}:{first.line}"
 
 
 def brief(told: Told) -> str:

@@ -84,6 +84,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "symptomtable",
         "diagnosis",
         "diagnosis_text",
+        "listening",
         "knownfacts",
         "proving",
         "layers",

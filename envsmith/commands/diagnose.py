@@ -12,12 +12,13 @@ from envsmith.commands.logfiles import log_paths, opened, total_bytes
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.diagnosis import judge, read_run
-from envsmith.diagnosis_text import Told, brief, text
+from envsmith.diagnosis_text import START_UP_FIX, Told, brief, text
 from envsmith.errors import InputError, Problem
+from envsmith.listening import Ears, FoundFact
 from envsmith.logs.firsterror import FirstError, Secondary
-from envsmith.logs.samples import SampleReader, last_before
 from envsmith.proving import Founded, Looks, families_of, found
 from envsmith.report import Severity
+from envsmith.startup import Confirmation
 
 
 def run(
@@ -41,11 +42,11 @@ def run(
         raise InputError(Problem(code="usage", message="no log is named", hint=hint))
     paths = log_paths(logs)
     here = known(env, host, root, environ)
-    samples = [SampleReader(file=name) for name, _ in paths]
+    ears = Ears.for_files([name for name, _ in paths])
     screen.start(total_bytes(paths), len(paths))
     try:
         with ExitStack() as stack:
-            reading = read_run(opened(paths, stack, screen), lambda place: (samples[place].tap,))
+            reading = read_run(opened(paths, stack, screen), ears.taps)
     finally:
         screen.done()
     diagnosis = judge(reading, here.facts)
@@ -53,17 +54,31 @@ def run(
     if here.name is not None or here.host is not None:
         looks = look(here, families_of(diagnosis.causes), environ, screen)
     causes = found(diagnosis.causes, looks)
-    beside = last_before(samples, diagnosis.first.time_s if diagnosis.first else None)
-    return _result(Told(diagnosis=diagnosis, causes=causes, files=reading.files, samples=beside, env=here.name), short)
+    told = Told(
+        diagnosis=diagnosis,
+        causes=causes,
+        files=reading.files,
+        samples=ears.devices(diagnosis.first.time_s if diagnosis.first else None),
+        training=ears.training(),
+        confirmations=ears.confirmations(here.recipe.job if here.recipe else None),
+        env=here.name,
+    )
+    return _result(told, short)
 
 
 def _result(told: Told, short: bool) -> Result:
     first = told.diagnosis.first
-    failed = first is not None or any(one.cause.severity is Severity.ERROR for one in told.causes)
+    findings = [
+        *map(_finding, told.causes),
+        *(_training(one, first) for one in told.training),
+        *(_start_up(one) for one in told.confirmations if one.state == "other" and one.said is not None),
+    ]
+    failed = first is not None or any(one["severity"] == Severity.ERROR.value for one in findings)
     data: dict[str, Any] = {
-        "findings": [_finding(one) for one in told.causes],
+        "findings": findings,
         "first_error": None if first is None else _first(first),
         "layer": told.diagnosis.layer,
+        "start_up": [_confirmation(one) for one in told.confirmations],
         "samples": [asdict(one) for one in told.samples],
         "logs": list(told.files),
     }
@@ -91,6 +106,53 @@ def _finding(one: Founded) -> dict[str, Any]:
         "evidence": one.state,
         "proofs": [{"by": proof.by, "state": proof.state, "says": proof.says} for proof in one.proofs],
         "sources": list(cause.symptom.sources),
+    }
+
+
+def _training(one: FoundFact, first: FirstError | None) -> dict[str, Any]:
+    """A fact of the numbers; beside an error that ended the run it is no more than a warning."""
+    fact = one.fact
+    return {
+        "kind": fact.kind,
+        "severity": (fact.severity if first is None else Severity.WARNING).value,
+        "file": one.file,
+        "line": fact.line,
+        "cause": f"{fact.message}. {fact.cause}",
+        "fix": fact.fix,
+        "check": "log",
+        "secondary": [],
+        "title": fact.message,
+        "field": fact.field,
+        "layer": "job",
+    }
+
+
+def _start_up(one: Confirmation) -> dict[str, Any]:
+    assert one.said is not None
+    return {
+        "kind": "start-up-differs",
+        "severity": one.severity.value,
+        "file": one.said.file,
+        "line": one.said.line,
+        "cause": one.message,
+        "fix": START_UP_FIX,
+        "check": "verify contexts",
+        "secondary": [],
+        "title": f"the run has another {one.topic} than its recipe states",
+        "text": one.said.text,
+        "layer": "job",
+    }
+
+
+def _confirmation(one: Confirmation) -> dict[str, Any]:
+    said = one.said
+    return {
+        "topic": one.topic,
+        "state": one.state,
+        "expected": one.expected,
+        "message": one.message,
+        "file": said.file if said else None,
+        "line": said.line if said else None,
     }
 
 

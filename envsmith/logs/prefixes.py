@@ -8,8 +8,8 @@ from dataclasses import dataclass
 _LEVEL = r"DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 
-#: Forms read in the loggers of Ray 2.56, torchrun 2.10, vLLM 0.18, glog, absl, Slurm 23, BuildKit, transformers 5 and the kernel,
-#: 2026-11-30. Each takes at most one blank after it, so that the indentation of a traceback stays.
+#: Forms read in the loggers of Ray 2.56, torchrun 2.10, vLLM 0.18, glog, absl, Slurm 23, BuildKit, transformers 5 and
+#: the kernel, 2026-11-30. Each takes at most one blank after it, so that the indentation of a traceback stays.
 _PREFIX = re.compile(
     rf"""
       \[(?:rank|default|Rank[ ])(?P<rank>\d{{1,6}})\]:?[ ]?

@@ -98,6 +98,8 @@ def sign_of(line: Line) -> Sign | None:
     if "death signal" in body and (signal := _DEATH_SIGNAL.search(body)):  # a launcher's warning of its own end
         named = signal["name"] or _NUMBERED.get(int(signal["number"]))
         return Sign(tier=Tier.CONSEQUENCE, message=body, signal=named)
+    if "Killing subprocess" in body:  # DeepSpeed's launcher says at level INFO that it ends the others
+        return Sign(tier=Tier.CONSEQUENCE, message=body)
     if not body or line.level in _QUIET or _found(BENIGN, line, body):
         return None
     name, message = exception_of(body, strict=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from envsmith.diagnosis import Diagnosis, judge, read_run
@@ -54,3 +57,18 @@ def test_an_entry_has_a_log_that_shows_it_and_one_that_is_not_it(kind: str) -> N
 def test_a_kind_of_the_cases_is_an_entry_of_the_table() -> None:
     known = {entry.kind for entry in symptoms()}
     assert {case.kind for case in CASES if case.kind} <= known
+
+
+def test_the_page_lists_the_kinds_and_no_other() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "symptoms.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([a-z0-9-]+)` \| (machine|stack|job) \|", page, re.M)
+    assert [kind for kind, _ in listed] == sorted({entry.kind for entry in symptoms()})
+    layers = {entry.kind: entry.layer for entry in reversed(symptoms())}
+    assert dict(listed) == layers
+
+
+def test_every_place_of_a_sentence_is_filled_or_left_out() -> None:
+    for case in CASES:
+        for cause in diagnosed(case).causes:
+            assert "{" not in cause.cause + cause.fix, case.id
+            assert cause.cause and cause.fix, case.id

@@ -13,8 +13,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.project import Project
+
 SOCKET = "OSError: AF_UNIX path length cannot exceed 107 bytes: '/scratch/u/ray/session_1/sockets/plasma_store'\n"
 OWN = "Traceback (most recent call last):\n  File \"/home/u/train.py\", line 3, in step\nKeyError: 'answer'\n"
+
+
+NAMESPACE = "ImportError: cannot import name 'answer' from 'alpha' (unknown location)\n"
+SHM = "node1:1:1 [3] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-Y to 33030532 bytes, error: No space left on device (28)\n"  # noqa: E501
+SNAPSHOT = '[snapshot]\nschema = 1\norigin = "captured"\n\n[host]\nshm-bytes = {}\n'
 
 
 def diagnose(*words: object, stdin: bytes = b"", json_: bool = True, env: dict[str, str] | None = None) -> Any:
@@ -137,3 +144,64 @@ def test_an_env_that_is_not_there_is_said_before_a_log_is_read() -> None:
     assert (code, said["errors"][0]["code"]) == (1, "env-missing")
     code, said, _ = diagnose("diagnose", "train.log", "--host", "nowhere.toml")
     assert (code, said["errors"][0]["code"]) == (2, "snapshot-missing")
+
+
+def evidence(said: Any) -> tuple[str, str, str]:
+    cause = said["data"]["findings"][0]
+    return cause["kind"], cause["evidence"], cause["severity"]
+
+
+def test_what_verify_finds_in_the_env_confirms_the_cause(built: Project) -> None:
+    log = write(str(built.folder / "train.log"), NAMESPACE)
+    for name in ("__init__.py", "extra.py"):
+        (built.site / "alpha" / name).unlink()
+    said = built.run("diagnose", log, "--env", "demo/app", "--root", built.envs)
+    assert said.code == 1
+    assert evidence(said.json) == ("record-missing-files", "confirmed", "error")
+    proofs = said.json["data"]["findings"][0]["proofs"]
+    assert any(one["by"] == "verify files" and "alpha" in one["says"] for one in proofs)
+
+
+def test_an_env_that_is_whole_contradicts_it_and_the_cause_is_a_warning(built: Project) -> None:
+    log = write(str(built.folder / "train.log"), NAMESPACE)
+    said = built.run("diagnose", log, "--env", "demo/app", "--root", built.envs)
+    assert said.code == 1  # the log holds an error all the same
+    assert evidence(said.json) == ("record-missing-files", "contradicted", "warning")
+
+
+def test_an_env_that_is_not_built_here_lends_its_lock(built: Project) -> None:
+    log = write(str(built.folder / "train.log"), NAMESPACE)
+    said = built.run("diagnose", log, "--env", "demo/app", "--root", built.folder / "elsewhere")
+    assert evidence(said.json) == ("record-missing-files", "not-checked", "error")
+    assert "is not built here" in said.json["data"]["findings"][0]["proofs"][0]["says"]
+
+
+@pytest.mark.parametrize(("size", "state"), [(64 << 20, "confirmed"), (64 << 30, "contradicted")])
+def test_a_fact_of_the_machine_decides(size: int, state: str) -> None:
+    write("node.toml", SNAPSHOT.format(size))
+    _, said, _ = diagnose("diagnose", write("nccl.log", SHM), "--host", "node.toml")
+    assert evidence(said)[:2] == ("dev-shm-too-small", state)
+    _, said, _ = diagnose("diagnose", "nccl.log")
+    assert evidence(said) == ("dev-shm-too-small", "not-checked", "error")
+
+
+def test_numbers_that_are_none_are_a_finding_of_their_own() -> None:
+    lines = "".join(
+        f"{{'loss': {'nan' if n > 3 else 1.0 / n}, 'grad_norm': 1.{n}, 'step': {n}}}\n" for n in range(1, 9)
+    )
+    code, said, _ = diagnose("diagnose", write("train.log", lines))
+    assert (code, kinds(said)) == (1, ["not-finite"])
+    finding = said["data"]["findings"][0]
+    assert (finding["severity"], finding["line"]) == ("error", 4)
+    assert finding["cause"] and finding["fix"]
+    code, said, _ = diagnose("diagnose", write("good.log", lines.replace("nan", "0.1")))
+    assert (code, kinds(said)) == (0, [])
+
+
+def test_what_programs_say_at_their_start_is_held_against_the_recipe(built: Project) -> None:
+    built.recipe.write_text(built.recipe.read_text() + '\n[env.app.job]\ndtype = "bfloat16"\ntensor-parallel = 2\n')
+    log = write(str(built.folder / "serve.log"), "WARNING 11-30 08:00:00 Casting torch.bfloat16 to torch.float16.\n")
+    said = built.run("diagnose", log, "--env", "demo/app", "--root", built.envs)
+    assert (said.code, kinds(said.json)) == (1, ["start-up-differs"])
+    states = {one["topic"]: one["state"] for one in said.json["data"]["start_up"]}
+    assert states == {"dtype": "other", "tensor-parallel": "absent"}
