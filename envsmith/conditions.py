@@ -65,8 +65,8 @@ def holds(condition: Condition, names: Names) -> bool | None:
 
 
 def filled(template: str, names: Names) -> str | None:
-    """Fill the places of a sentence; None where one of them has no value."""
-    if any(match[1] not in names for match in _PLACE.finditer(template)):
+    """Fill the places of a sentence; None where one of them has no value, or an empty one."""
+    if any(names.get(match[1], "") == "" for match in _PLACE.finditer(template)):
         return None
     return _PLACE.sub(lambda match: str(names[match[1]]), template)
 

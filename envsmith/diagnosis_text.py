@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from envsmith.diagnosis import Diagnosis
+from envsmith.diagnosis import Diagnosis, Relation
 from envsmith.errors import printable
 from envsmith.listening import FoundFact
 from envsmith.logs.firsterror import FirstError, Secondary
@@ -48,11 +48,12 @@ def text(told: Told) -> str:
 def _blocks(told: Told) -> Iterator[list[str]]:
     first = told.diagnosis.first
     if first is not None and not _explained(told.causes):
-        yield list(_unknown(first, told.diagnosis.layer))
+        refuted = any(one.state == CONTRADICTED and one.cause.relation is Relation.SAME for one in told.causes)
+        yield list(_unknown(first, told.diagnosis.layer, refuted=refuted))
     yield from (list(_block(one, told.env)) for one in told.causes)
     yield from (list(_fact(one, first)) for one in told.training)
     yield from (list(_differs(one)) for one in told.confirmations if one.state == "other")
-    silent = [f"{one.topic} ({one.expected})" for one in told.confirmations if one.state == "absent"]
+    silent = [f"`{one.expected}`" for one in told.confirmations if one.state == "absent"]
     if silent:
         yield [f"the logs do not say what the recipe states: {', '.join(silent)}"]
     if first is not None and first.time_s is not None and told.samples:
@@ -119,8 +120,11 @@ def command(check: str, env: str | None) -> str:
     return "nothing but the log shows it"
 
 
-def _unknown(first: FirstError, layer: str | None) -> Iterator[str]:
-    yield "no known symptom fits the first effective error, and nothing is guessed"
+def _unknown(first: FirstError, layer: str | None, *, refuted: bool) -> Iterator[str]:
+    if refuted:
+        yield "what was looked at speaks against the symptom that fits the first effective error"
+    else:
+        yield "no known symptom fits the first effective error, and nothing is guessed"
     yield f"  line:     {first.file}:{first.line}: {_who(first.rank, first.worker)}{_clean(first.text)}"
     if first.frame is not None:
         inside = f" in {first.frame.function}" if first.frame.function else ""

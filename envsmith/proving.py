@@ -96,6 +96,9 @@ def _by_facts(proof: Proof, names: Names) -> Proved:
     condition = proof.condition
     words = f"{condition.left} {condition.op} {condition.right}".strip()
     answer = holds(condition, names)
+    space = condition.left.partition(".")[0] + "."
+    if condition.op in ("known", "unknown") and not any(name.startswith(space) for name in names):
+        answer = None  # nothing at all is known of that machine, lock or env
     if answer is None:
         unknown = [one for one in (condition.left, condition.right) if one.startswith(("host.", "lock.", "env."))]
         missing = ", ".join(f"`{one}`" for one in unknown if one not in names) or words
@@ -104,4 +107,5 @@ def _by_facts(proof: Proof, names: Names) -> Proved:
     template = proof.says if answer else proof.denies
     said = filled(template, names) if template else None
     fallback = f"{words}: {'so it is' if answer else 'it is not so'}"
-    return Proved(by="facts", state=CONFIRMED if answer else CONTRADICTED, says=said or fallback)
+    refused = UNCHECKED if proof.false_is_silent else CONTRADICTED
+    return Proved(by="facts", state=CONFIRMED if answer else refused, says=said or fallback)

@@ -79,6 +79,8 @@ class Proof:
     """Whether the family without such a finding contradicts it; else that says nothing."""
     condition: Condition | None
     """On facts (`host.…`, `lock.…`, `env.…`) and captured values: it confirms when it holds, else it contradicts."""
+    false_is_silent: bool
+    """Whether a condition that does not hold says nothing, instead of contradicting."""
     says: str | None
     """A sentence for the case that it confirms; findings have their own."""
     denies: str | None
@@ -180,6 +182,7 @@ def _proof(row: Mapping[str, Any]) -> Proof:
         kinds=tuple(row.get("kinds", ())),
         clean_contradicts=row.get("clean", "") == "contradicts",
         condition=parse_condition(row["holds"]) if "holds" in row else None,
+        false_is_silent=row.get("clean", "") == "nothing",
         says=row.get("says"),
         denies=row.get("denies"),
     )
