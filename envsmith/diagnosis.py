@@ -7,7 +7,7 @@ is the first effective error and the layer that its lines speak of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -94,9 +94,12 @@ def read_run(files: Sequence[LogFile], taps: Callable[[int], Sequence[Tap]] = la
     return Reading(files=tuple(file.name for file in files), found=tuple(found), listeners=tuple(listeners))
 
 
-def judge(reading: Reading, facts: Names) -> Diagnosis:
-    """Name the causes in what was read, with what is known beyond the logs, as `host.driver` and `lock.torch`."""
-    first = choose(reading.found)
+def judge(reading: Reading, facts: Names, progress: Mapping[int, Sequence[int]] | None = None) -> Diagnosis:
+    """Name the causes in what was read, with what is known beyond the logs, as `host.driver` and `lock.torch`.
+
+    `progress` is that of `choose`.
+    """
+    first = choose(reading.found, progress)
     told = None if first is None else answer(reading.files, first, reading.found)
     seen = sightings(symptoms(), reading.listeners, reading.files, facts)
     named = causes(seen, first, reading.files, told.secondary if told else ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from envsmith.logs.sampling import SeriesSampler, whole_bytes
 from envsmith.logs.trainingfacts import TrainingFact, judge_series
 from envsmith.recipe import Job
 from envsmith.startup import Confirmation, Confirmer, judge_confirmations
+
+_ALIVE = re.compile(r"(?:^|[/_.])(?:loss|pg_loss|grad_norm)$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +46,13 @@ class Ears:
     def taps(self, place: int) -> tuple[Tap, ...]:
         """Who is handed the blocks of the file of a place."""
         return self.series[place].tap, self.confirmers[place].tap, self.samples[place].tap
+
+    def progress(self) -> dict[int, list[int]]:
+        """By the place of a file, the lines in order on which a training said how it goes."""
+        return {
+            place: sorted({line for one in sampler.series().values() if _ALIVE.search(one.name) for line in one.lines})
+            for place, sampler in enumerate(self.series)
+        }
 
     def training(self) -> tuple[FoundFact, ...]:
         """What is wrong with the numbers of a training; what all ranks log alike is told once."""

@@ -49,7 +49,7 @@ def run(
             reading = read_run(opened(paths, stack, screen), ears.taps)
     finally:
         screen.done()
-    diagnosis = judge(reading, here.facts)
+    diagnosis = judge(reading, here.facts, ears.progress())
     looks = Looks(facts=here.facts, findings={}, reasons={})
     if here.name is not None or here.host is not None:
         looks = look(here, families_of(diagnosis.causes), environ, screen)

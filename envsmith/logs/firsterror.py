@@ -7,7 +7,8 @@ orders files where all have it, else the order in which they were given. docs/lo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,6 +29,8 @@ LINE_LETTERS = 4096
 DULL_LINES = 4096
 """How many lines that say nothing, or nothing more, are remembered, since logs repeat themselves."""
 DULL_BYTES = 256
+SURVIVED_STEPS = 3
+"""How many steps of a training behind an error show that it was survived."""
 _STREAMS = 4096
 _Writer = tuple[int | None, str | None]
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.I)
@@ -108,13 +111,30 @@ def first_of(files: Sequence[str], found: Sequence[Found]) -> FirstError | None:
     return None if first is None else answer(files, first, found)
 
 
-def choose(found: Sequence[Found]) -> Found | None:
-    """Choose the first effective error among all that went wrong."""
+def choose(found: Sequence[Found], progress: Mapping[int, Sequence[int]] | None = None) -> Found | None:
+    """Choose the first effective error among all that went wrong.
+
+    `progress` holds, by the place of a file, the lines in order on which a training said that it goes on: an error
+    that it went on after is none, where another one comes behind.
+    """
     ranked = sorted((one for one in found if one.event.tier <= Tier.CONSEQUENCE), key=lambda one: one.event.tier)
-    if not ranked:
+    best = [one for one in ranked if one.event.tier == ranked[0].event.tier]
+    best = _not_survived(best, progress or {})
+    if not best:
         return None
-    first = _earliest([one for one in ranked if one.event.tier == ranked[0].event.tier])
+    first = _earliest(best)
     return _hinted(found, first) or first
+
+
+def _not_survived(best: list[Found], progress: Mapping[int, Sequence[int]]) -> list[Found]:
+    """Leave out what the run went on after, for several steps, up to another error of its own in the same file."""
+    last = {one.file: one.event.line.number for one in sorted(best, key=lambda one: one.event.line.number)}
+
+    def survived(one: Found) -> bool:
+        steps, begun = progress.get(one.file, ()), one.event.line.number
+        return bisect_left(steps, last[one.file]) - bisect_right(steps, begun) >= SURVIVED_STEPS
+
+    return [one for one in best if not survived(one)]
 
 
 @dataclass(kw_only=True, slots=True)

@@ -108,6 +108,20 @@ def test_an_unknown_first_error_is_not_given_to_a_later_sign() -> None:
     assert [(one.symptom.kind, one.line) for one in found.causes] == [("plain", 42)]
 
 
+def test_an_error_that_the_training_went_on_after_is_survived() -> None:
+    log = "ValueError: crack\nstep\nstep\nstep\nstep\nValueError: boom 1\n"
+    reading = read_run([LogFile(name="0.log", pieces=[log.encode()])])
+
+    def first(steps: list[int]) -> int | None:
+        told = judge(reading, {}, {0: steps}).first
+        return told.line if told else None
+
+    assert first([]) == 1
+    assert first([2, 3]) == 1
+    assert first([2, 3, 4]) == 6
+    assert first([7, 8, 9]) == 1  # it went on after both: neither ended it, and the first is told
+
+
 def test_a_silent_sign_counts_where_nothing_failed() -> None:
     assert named("INFO freed nothing\n") == [("quiet", "error", "0.log:1")]
 
