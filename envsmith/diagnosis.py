@@ -116,7 +116,8 @@ class _Placed:
     @property
     def order(self) -> tuple[int, int, int, int]:
         relation = -1 if self.relation is None else int(self.relation)
-        exact = self.event is not None and self.event is self.sighting.seen.event
+        own = self.event is not None and self.event is self.sighting.seen.event
+        exact = own or self.sighting.sign.role == "root"
         return relation, not exact, self.sighting.seen.file, self.sighting.seen.line.number
 
 

@@ -44,6 +44,7 @@ BENIGN = _words(
     ("computation_placer", r"computation_placer already registered"),
     ("process group has", r"process group has NOT been destroyed"),
     ("dependency resolver", r"dependency resolver does not currently take into account"),
+    ("NCCL INFO", r"\bNCCL INFO "),
     ("XDG_RUNTIME_DIR", r"XDG_RUNTIME_DIR"),
     (" ignored", r"ld\.so: object ", r" ignored\.?$"),
     ("cudart dlerror", r"Ignore above cudart dlerror"),
@@ -112,6 +113,7 @@ CONSEQUENCE = _words(
     ("Error", r"(?:EngineDead|EngineGenerate|ChildFailed|\bActorDied|RayActor|ActorUnavailable|WorkerCrashed)Error"),
     ("Error", r"(?:NodeDied|OwnerDied|ObjectLost|LocalRayletDied|TaskUnschedulable|ActorUnschedulable)Error"),
     ("Error", r"(?:GetTimeout|RayTask|DistStore|DistNetwork)Error"),
+    ("errors above", r"[Ll]ook at the errors above"),
     ("root cause above", r"[Ss]ee root cause above"),
     ("failed collective", r"[Ss]tack trace of the failed collective"),
     ("dump signal", r"(?:flight recorder dump signal|Received a dump signal due to a collective timeout)"),
@@ -258,6 +260,7 @@ CAUSE = _words(
     (": error: ", r"^[\w./-]+: error: "),
     ("rror: ", r"^[Ee]rror: "),
     ("ERROR: ", r"^ERROR: "),
+    ("ERROR! ", r"^ERROR! "),
     ("Could not ", r"^Could not (?:override|append|load)"),
     ("Error ", r"^Error (?:locating|in call to) target"),
 )
