@@ -72,8 +72,9 @@ def filled(template: str, names: Names) -> str | None:
 
 
 def sentences(templates: Sequence[str], names: Names) -> tuple[str, ...]:
-    """Fill those sentences whose places all have values."""
-    return tuple(said for template in templates if (said := filled(template, names)) is not None)
+    """Fill those sentences whose places all have values; the shorter form of one that is told is left out."""
+    told = [said for template in templates if (said := filled(template, names)) is not None]
+    return tuple(one for one in told if not any(other != one and other.startswith(one[:-1]) for other in told))
 
 
 def places(template: str) -> tuple[str, ...]:

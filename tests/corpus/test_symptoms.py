@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from envsmith.conditions import places
 from envsmith.diagnosis import Diagnosis, judge, read_run
 from envsmith.logs.lines import LogFile
 from envsmith.report import Severity
@@ -70,5 +71,7 @@ def test_the_page_lists_the_kinds_and_no_other() -> None:
 def test_every_place_of_a_sentence_is_filled_or_left_out() -> None:
     for case in CASES:
         for cause in diagnosed(case).causes:
-            assert "{" not in cause.cause + cause.fix, case.id
+            templates = [*cause.symptom.cause, *cause.symptom.fix]
+            places_of = {f"{{{place}}}" for template in templates for place in places(template)}
+            assert not any(place in cause.cause + cause.fix for place in places_of), case.id
             assert cause.cause and cause.fix, case.id

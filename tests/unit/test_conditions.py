@@ -49,6 +49,7 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
 def test_a_sentence_whose_place_has_no_value_is_left_out() -> None:
     assert filled("rank {rank}", NAMES) == "rank 3"
     assert filled("glibc {host.glibc}", NAMES) is None
+    assert sentences(["It took {rank}.", "It took {rank} of 8."], NAMES) == ("It took 3 of 8.",)
     assert sentences(["always", "on {host.driver}", "and {nothing}"], NAMES) == ("always", "on 470.82.01")
 
 
