@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envsmith.diagnosis import Tap
-from envsmith.logs.samples import Sample, SampleReader, last_before
+from envsmith.logs.samples import Sample, SampleReader, fullest_before
 from envsmith.logs.sampling import SeriesSampler, whole_bytes
 from envsmith.logs.trainingfacts import TrainingFact, judge_series
 from envsmith.recipe import Job
@@ -68,5 +68,5 @@ class Ears:
         return judge_confirmations(said, job) if job is not None else ()
 
     def devices(self, time_s: float | None) -> tuple[Sample, ...]:
-        """The last sample of each device before some time."""
-        return last_before(self.samples, time_s)
+        """What was seen of each device before some time."""
+        return fullest_before(self.samples, time_s)

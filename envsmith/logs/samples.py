@@ -15,6 +15,7 @@ from envsmith.logs.prefixes import time_of
 
 KEPT = 2048
 """How many samples of a GPU are held; beyond it every second of the older half goes."""
+WINDOW_S = 10
 _GPUS = 1024
 _HEADER = "timestamp"
 _DATE = re.compile(r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \d{4}\s*$")
@@ -121,15 +122,21 @@ class SampleReader:
             del kept[: KEPT // 2 : 2]
 
 
-def last_before(readers: Iterable[SampleReader], time_s: float | None) -> tuple[Sample, ...]:
-    """The last sample of each GPU that is not later than some time, one second allowed; none without a time."""
+def fullest_before(readers: Iterable[SampleReader], time_s: float | None) -> tuple[Sample, ...]:
+    """Of each GPU the sample with most memory in use within `WINDOW_S` before some time, else its last before.
+
+    A process that fails gives its memory back before it has said why. Without a time there is nothing to say.
+    """
     if time_s is None:
         return ()
     found: dict[tuple[str, int], Sample] = {}
     for reader in readers:
         for gpu, kept in reader.kept.items():
-            before = [one for one in kept if one.time_s <= time_s + 1]
-            if before:
+            before = [one for one in kept if one.time_s <= time_s]
+            near = [one for one in before if one.time_s >= time_s - WINDOW_S]
+            if near:
+                found[reader.file, gpu] = max(near, key=lambda one: (one.used_mib or 0, one.time_s))
+            elif before:
                 found[reader.file, gpu] = max(before, key=lambda one: one.time_s)
     return tuple(found.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envsmith.logs.prefixes import time_of
-from envsmith.logs.samples import KEPT, SampleReader, last_before, told
+from envsmith.logs.samples import KEPT, SampleReader, fullest_before, told
 
 CSV = """timestamp, index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], temperature.gpu
 2026/11/30 08:32:01.120, 0, NVIDIA A100-SXM4-80GB, 98 %, 70123 MiB, 81920 MiB, 61
@@ -25,22 +25,29 @@ def read(text: str) -> SampleReader:
     return reader
 
 
-def test_the_last_sample_before_the_error_counts() -> None:
+def test_the_fullest_sample_before_the_error_counts() -> None:
     when = time_of("2026-11-30 08:32:10")
     assert when is not None
-    found = last_before([read(CSV)], when)
+    found = fullest_before([read(CSV)], when)
     assert [(one.gpu, one.line, one.used_mib) for one in found] == [(0, 2, 70123), (1, 3, 81500)]
     assert told(found[1], when) == "GPU 1, 9 s before: 81,500 of 81,920 MiB in use, 99 % busy, 64 C"
 
 
+def test_what_a_process_gave_back_when_it_died_hides_nothing() -> None:
+    rows = [f"2026/11/30 08:32:{n:02}.0, 0, {n * 1000 if n < 8 else 0} MiB" for n in range(20)]
+    reader = read("\n".join(["timestamp, index, memory.used [MiB]", *rows]))
+    assert [one.used_mib for one in fullest_before([reader], time_of("2026-11-30 08:32:09"))] == [7000]
+    assert [one.used_mib for one in fullest_before([reader], time_of("2026-11-30 08:40:00"))] == [0]
+
+
 def test_the_drawn_table_is_read_too() -> None:
-    found = last_before([read(TABLE)], time_of("2026-11-30 08:32:04"))
+    found = fullest_before([read(TABLE)], time_of("2026-11-30 08:32:04"))
     assert [(one.gpu, one.used_mib, one.total_mib, one.busy_percent) for one in found] == [(0, 80011, 81559, 97)]
 
 
 def test_without_a_time_and_before_the_first_sample_nothing_is_said() -> None:
-    assert last_before([read(CSV)], None) == ()
-    assert last_before([read(CSV)], time_of("2026-11-30 08:00:00")) == ()
+    assert fullest_before([read(CSV)], None) == ()
+    assert fullest_before([read(CSV)], time_of("2026-11-30 08:00:00")) == ()
 
 
 def test_a_log_is_no_sample() -> None:
