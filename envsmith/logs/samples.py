@@ -123,7 +123,7 @@ class SampleReader:
 
 
 def fullest_before(readers: Iterable[SampleReader], time_s: float | None) -> tuple[Sample, ...]:
-    """Of each GPU the sample with most memory in use within `WINDOW_S` before some time, else its last before.
+    """Of each GPU the sample with most memory in use from `WINDOW_S` before some time to 1 s after, else its last before.
 
     A process that fails gives its memory back before it has said why. Without a time there is nothing to say.
     """
@@ -132,7 +132,7 @@ def fullest_before(readers: Iterable[SampleReader], time_s: float | None) -> tup
     found: dict[tuple[str, int], Sample] = {}
     for reader in readers:
         for gpu, kept in reader.kept.items():
-            before = [one for one in kept if one.time_s <= time_s]
+            before = [one for one in kept if one.time_s <= time_s + 1]
             near = [one for one in before if one.time_s >= time_s - WINDOW_S]
             if near:
                 found[reader.file, gpu] = max(near, key=lambda one: (one.used_mib or 0, one.time_s))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.project import Project
+from tests.support.symptomcases import FOLDER
 
 SOCKET = "OSError: AF_UNIX path length cannot exceed 107 bytes: '/scratch/u/ray/session_1/sockets/plasma_store'\n"
 OWN = "Traceback (most recent call last):\n  File \"/home/u/train.py\", line 3, in step\nKeyError: 'answer'\n"
@@ -205,3 +206,13 @@ def test_what_programs_say_at_their_start_is_held_against_the_recipe(built: Proj
     assert (said.code, kinds(said.json)) == (1, ["start-up-differs"])
     states = {one["topic"]: one["state"] for one in said.json["data"]["start_up"]}
     assert states == {"dtype": "other", "tensor-parallel": "absent"}
+
+
+def test_a_real_device_is_seen_full_when_its_process_failed() -> None:
+    folder = FOLDER / "cuda-out-of-memory"
+    logs = [folder / "real-h200-timed.log", folder / "real-h200-smi.csv"]
+    _, said, _ = diagnose("diagnose", *logs)
+    sample = said["data"]["samples"][0]
+    assert (sample["gpu"], sample["used_mib"], sample["total_mib"]) == (0, 142863, 143771)
+    _, text, _ = diagnose("diagnose", *logs, json_=False)
+    assert "142,863 of 143,771 MiB in use" in text
