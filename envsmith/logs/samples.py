@@ -123,7 +123,7 @@ class SampleReader:
 
 
 def fullest_before(readers: Iterable[SampleReader], time_s: float | None) -> tuple[Sample, ...]:
-    """Of each GPU the sample with most memory in use from `WINDOW_S` before some time to 1 s after, else its last before.
+    """Of each GPU the sample with most memory in use from `WINDOW_S` before a time to 1 s after, else its last before.
 
     A process that fails gives its memory back before it has said why. Without a time there is nothing to say.
     """
