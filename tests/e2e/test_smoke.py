@@ -302,7 +302,7 @@ def test_an_unreadable_recipe_is_not_passed_over(built: Project) -> None:
 
 
 def test_static_keeps_its_limit(built: Project) -> None:
-    said = smoke(built, "--only", "static", "--set", "static.timeout-s=0.01")
+    said = smoke(built, "--only", "static", "--set", "static.timeout-s=0.0001")
     assert said.code == 1 and said.kinds == {"static/work-timeout"}
 
 
