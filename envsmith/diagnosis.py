@@ -182,7 +182,10 @@ def _belongs(seen: Seen, event: Event | None, first: Found) -> bool:
         return True
     if seen.line.stream != first.event.line.stream or (event is not None and event.tier is Tier.NEVER):
         return False
-    return apart <= (1 if seen.line.stream == (None, None) else _BESIDE_LINES)
+    if seen.line.stream == (None, None):  # anybody may have written either: an error of its own is another one
+        goes_on = first.event.line.text.rstrip().endswith(":")
+        return apart <= 1 and (seen.event is None or goes_on)
+    return apart <= _BESIDE_LINES
 
 
 def _root(event: Event) -> Event:

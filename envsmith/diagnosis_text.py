@@ -80,7 +80,8 @@ def _differs(one: Confirmation) -> Iterator[str]:
 
 
 def _explained(causes: Sequence[Founded]) -> bool:
-    return any(one.cause.severity is Severity.ERROR for one in causes)
+    """Whether a cause is named for the first effective error itself."""
+    return any(one.cause.severity is Severity.ERROR and one.cause.relation is Relation.SAME for one in causes)
 
 
 def _block(one: Founded, env: str | None) -> Iterator[str]:

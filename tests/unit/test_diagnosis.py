@@ -108,6 +108,15 @@ def test_an_unknown_first_error_is_not_given_to_a_later_sign() -> None:
     assert [(one.symptom.kind, one.line) for one in found.causes] == [("plain", 42)]
 
 
+def test_an_error_on_the_next_line_of_nobody_known_is_another_one() -> None:
+    assert named("ValueError: boom 1\nValueError: snap\n") == [
+        ("plain", "error", "0.log:1"),
+        ("lonely", "warning", "0.log:2"),
+    ]
+    assert named("ValueError: mine\nValueError: snap\n") == [("lonely", "error", "0.log:2")]
+    assert named("RuntimeError: it failed:\nerror: snap\n") == [("lonely", "error", "0.log:1")]
+
+
 def test_an_error_that_the_training_went_on_after_is_survived() -> None:
     log = "ValueError: crack\nstep\nstep\nstep\nstep\nValueError: boom 1\n"
     reading = read_run([LogFile(name="0.log", pieces=[log.encode()])])
