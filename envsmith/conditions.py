@@ -19,7 +19,7 @@ Names = Mapping[str, Value]
 OPERATORS = ("==", "!=", "<=", ">=", "<", ">")
 _NAME = r"[A-Za-z_][\w.-]*"
 _OPERAND = rf"(?:'[^']*'|{_NAME}|-?\d[\w.+]*)"
-_COMPARED = re.compile(rf"^(?P<left>{_OPERAND})\s*(?P<op>==|!=|<=|>=|<|>)\s*(?P<right>{_OPERAND})$")
+_COMPARED = re.compile(rf"^(?P<left>{_OPERAND})\s*(?P<op>{'|'.join(OPERATORS)})\s*(?P<right>{_OPERAND})$")
 _KNOWN = re.compile(rf"^(?P<left>{_NAME})\s+(?P<op>known|unknown)$")
 _MATCHES = re.compile(rf"^(?P<left>{_NAME})\s+(?P<op>matches)\s+'(?P<right>[^']*)'$")
 _PLACE = re.compile(rf"\{{({_NAME})\}}")

@@ -215,15 +215,15 @@ def _cause(
     one: _Placed, kept: Sequence[_Placed], first: Found | None, files: Sequence[str], secondary: Sequence[Secondary]
 ) -> Cause:
     seen, symptom = one.sighting.seen, one.sighting.symptom
-    same = first is not None and one.relation is Relation.SAME
-    line = first.event.line if same and first is not None else seen.line
+    same = first if one.relation is Relation.SAME else None
+    line = same.event.line if same else seen.line
     led = kept[0].relation is Relation.SAME
     grave = (one is kept[0] and one.relation is not Relation.WARNING) or (not led and one.relation is Relation.CAUSE)
     return Cause(
         symptom=symptom,
         severity=Severity.ERROR if grave else Severity.WARNING,
         relation=one.relation,
-        file=files[first.file if same and first is not None else seen.file],
+        file=files[same.file if same else seen.file],
         line=line.number,
         text=redacted(line.body.strip()),
         names=one.sighting.names,

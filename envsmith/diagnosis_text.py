@@ -20,7 +20,8 @@ from envsmith.startup import Confirmation
 #: How many secondary lines are told; the rest is counted.
 SHOWN = 5
 SHOWN_SAMPLES = 16
-_LINE = 300
+_LETTERS = 1200
+"""How much of one value is told."""
 START_UP_FIX = "Look at how the run was started: its configuration or environment says otherwise than `[env.X.job]`."
 _MARKS = {CONFIRMED: "+", CONTRADICTED: "-"}
 
@@ -51,7 +52,7 @@ def _blocks(told: Told) -> Iterator[list[str]]:
         refuted = any(one.state == CONTRADICTED and one.cause.relation is Relation.SAME for one in told.causes)
         yield list(_unknown(first, told.diagnosis.layer, refuted=refuted))
     yield from (list(_block(one, told.env)) for one in told.causes)
-    yield from (list(_fact(one, first)) for one in told.training)
+    yield from (list(_fact(one)) for one in told.training)
     yield from (list(_differs(one)) for one in told.confirmations if one.state == "other")
     silent = [f"`{one.expected}`" for one in told.confirmations if one.state == "absent"]
     if silent:
@@ -62,17 +63,16 @@ def _blocks(told: Told) -> Iterator[list[str]]:
         yield ["the devices then", *lines, *([f"  and {more} more"] if more > 0 else [])]
 
 
-def _fact(one: FoundFact, first: FirstError | None) -> Iterator[str]:
+def _fact(one: FoundFact) -> Iterator[str]:
     fact = one.fact
-    severity = fact.severity if first is None else Severity.WARNING
-    yield f"{severity.value}[{fact.kind}]: {_clean(fact.message)}"
+    yield f"{fact.severity.value}[{fact.kind}]: {_clean(fact.message)}"
     yield f"  line:     {one.file}:{fact.line}"
     yield f"  cause:    {_clean(fact.cause)}"
     yield f"  fix:      {_clean(fact.fix)}"
 
 
 def _differs(one: Confirmation) -> Iterator[str]:
-    yield f"{one.severity.value}[start-up-differs]: the run has another {one.topic} than its recipe states"
+    yield f"{one.severity.value}[start-up-differs]: {one.title}"
     if one.said is not None:
         yield f"  line:     {one.said.file}:{one.said.line}: {_clean(one.said.text)}"
     yield f"  cause:    {_clean(one.message)}"
@@ -180,7 +180,7 @@ def _sheet(line: str) -> str:
 
 
 def _clean(value: str) -> str:
-    return printable(value, keep="")[: _LINE * 4]
+    return printable(value, keep="")[:_LETTERS]
 
 
 def _lines(count: int) -> str:

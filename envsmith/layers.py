@@ -7,8 +7,7 @@ from functools import cache
 
 from envsmith.data import table
 from envsmith.logs.firsterror import FirstError
-
-_LIBRARIES = ("site-packages/", "dist-packages/", "/lib/python3", "<frozen")
+from envsmith.logs.streams import in_library
 
 
 def layer_of(first: FirstError) -> str | None:
@@ -16,7 +15,7 @@ def layer_of(first: FirstError) -> str | None:
     for layer, pattern in _rows():
         if pattern.search(first.text):
             return layer
-    if first.frame is not None and not any(part in first.frame.file for part in _LIBRARIES):
+    if first.frame is not None and not in_library(first.frame):
         return "job"
     return None
 

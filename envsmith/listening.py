@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from envsmith.diagnosis import Tap
 from envsmith.logs.samples import Sample, SampleReader, fullest_before
 from envsmith.logs.sampling import SeriesSampler, whole_bytes
+from envsmith.logs.training import Series
 from envsmith.logs.trainingfacts import TrainingFact, judge_series
 from envsmith.recipe import Job
+from envsmith.report import Severity
 from envsmith.startup import Confirmation, Confirmer, judge_confirmations
 
 _ALIVE = re.compile(r"(?:^|[/_.])(?:loss|pg_loss|grad_norm)$")
@@ -22,6 +24,27 @@ class FoundFact:
 
     file: str
     fact: TrainingFact
+
+
+def progress_of(numbers: Sequence[Mapping[str, Series]]) -> dict[int, list[int]]:
+    """By the place of a file, the lines in order on which a training said how it goes."""
+    return {
+        place: sorted({line for one in series.values() if _ALIVE.search(one.name) for line in one.lines})
+        for place, series in enumerate(numbers)
+    }
+
+
+def facts_of(files: Sequence[str], numbers: Sequence[Mapping[str, Series]], *, failed: bool) -> tuple[FoundFact, ...]:
+    """What is wrong with the numbers of a training; what all ranks log alike is told once.
+
+    Beside an error that ended the run it is no more than a warning.
+    """
+    told: dict[tuple[str, str], FoundFact] = {}
+    for name, series in zip(files, numbers, strict=True):
+        for fact in judge_series(series):
+            weighed = replace(fact, severity=Severity.WARNING) if failed else fact
+            told.setdefault((fact.kind, fact.field), FoundFact(file=name, fact=weighed))
+    return tuple(told.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,20 +70,9 @@ class Ears:
         """Who is handed the blocks of the file of a place."""
         return self.series[place].tap, self.confirmers[place].tap, self.samples[place].tap
 
-    def progress(self) -> dict[int, list[int]]:
-        """By the place of a file, the lines in order on which a training said how it goes."""
-        return {
-            place: sorted({line for one in sampler.series().values() if _ALIVE.search(one.name) for line in one.lines})
-            for place, sampler in enumerate(self.series)
-        }
-
-    def training(self) -> tuple[FoundFact, ...]:
-        """What is wrong with the numbers of a training; what all ranks log alike is told once."""
-        told: dict[tuple[str, str], FoundFact] = {}
-        for name, sampler in zip(self.files, self.series, strict=True):
-            for fact in judge_series(sampler.series()):
-                told.setdefault((fact.kind, fact.field), FoundFact(file=name, fact=fact))
-        return tuple(told.values())
+    def numbers(self) -> tuple[Mapping[str, Series], ...]:
+        """The series of each log, once all is read."""
+        return tuple(sampler.series() for sampler in self.series)
 
     def confirmations(self, job: Job | None) -> tuple[Confirmation, ...]:
         """What programs said at their start beside what a recipe's job states."""

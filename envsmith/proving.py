@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from envsmith.conditions import Names, derived, filled, holds
+from envsmith.conditions import Names, filled, holds
 from envsmith.diagnosis import Cause
 from envsmith.report import Finding, Severity
 from envsmith.symptomtable import Proof
 
+#: Families of `check`, which judge a recipe and its lock, not an env on the disk.
+CHECKED = ("host", "rules")
 CONFIRMED, CONTRADICTED, UNCHECKED = "confirmed", "contradicted", "not-checked"
 _SHOWN = 3
 """How many findings of one family are told for one cause."""
@@ -29,7 +31,6 @@ class Proved:
 class Looks:
     """What was looked at beyond the log."""
 
-    facts: Names
     findings: Mapping[str, Sequence[Finding]]
     """By family; an empty sequence where the family ran and found nothing."""
     reasons: Mapping[str, str]
@@ -62,22 +63,20 @@ def found(causes: Sequence[Cause], looks: Looks) -> tuple[Founded, ...]:
         replace(one, cause=replace(one.cause, severity=Severity.WARNING)) if one.state == CONTRADICTED else one
         for one in held
     ]
-    # The order in which the log founds them stays, but for what is proved and what is disproved.
-    rank = {CONFIRMED: 0, UNCHECKED: 0, CONTRADICTED: 1}
-    return tuple(sorted(held, key=lambda one: (one.cause.severity is not Severity.ERROR, rank[one.state])))
+    # The order in which the log founds them stays, but for what is disproved.
+    return tuple(sorted(held, key=lambda one: (one.cause.severity is not Severity.ERROR, one.state == CONTRADICTED)))
 
 
 def _proofs(cause: Cause, looks: Looks) -> Iterator[Proved]:
-    names = derived(cause.symptom.derive, {**looks.facts, **cause.names})
     for proof in cause.symptom.proofs:
         if proof.family is not None:
             yield from _by_family(proof, proof.family, looks)
         elif proof.condition is not None:
-            yield _by_facts(proof, names)
+            yield _by_facts(proof, cause.names)
 
 
 def _by_family(proof: Proof, family: str, looks: Looks) -> Iterator[Proved]:
-    by = f"check {family}" if family in ("host", "rules") else f"verify {family}"
+    by = f"check {family}" if family in CHECKED else f"verify {family}"
     if family not in looks.findings:
         reason = looks.reasons.get(family, "not looked at: name the env with `--env`")
         yield Proved(by=by, state=UNCHECKED, says=reason)

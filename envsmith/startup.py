@@ -82,6 +82,12 @@ class Confirmation:
     """The key of `[env.X.job]` and its value, as in a recipe."""
     message: str
     said: Said | None
+
+    @property
+    def title(self) -> str:
+        """What is wrong where the state is `other`."""
+        return f"the run has another {self.topic} than its recipe states"
+
     """The first line that says so; None where none does."""
 
 

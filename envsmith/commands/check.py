@@ -6,6 +6,7 @@ No network, and nothing is left behind on the disk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,11 @@ from envsmith.commands.modelfiles import find_model, known_types, said_by, with_
 from envsmith.commands.patchfiles import read_patches
 from envsmith.commands.result import Result
 from envsmith.commands.sizing import size_line, sizing
-from envsmith.commands.snapshots import read_snapshot
+from envsmith.commands.snapshots import named_snapshot, read_snapshot
 from envsmith.commands.sourcefacts import source_facts
 from envsmith.commands.workspace import Workspace, open_stack, read_lock
 from envsmith.errors import InputError, Problem
-from envsmith.host import Snapshot, parse_snapshot
+from envsmith.host import Snapshot
 from envsmith.hostfacts import HostFacts
 from envsmith.jobconfig import JobFacts
 from envsmith.jobconfig import parse as parse_job
@@ -57,6 +58,33 @@ def run(
     model: str | None = None,
 ) -> Result:
     """Check a stack; a recipe, patch, configuration or snapshot that is wrong is an error, all else a finding.
+
+    Raises: what `judged` raises.
+    """
+    return _result(judged(stack, envs=envs, config=config, environ=environ, host=host, model=model), host)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """What a stack was found to be."""
+
+    workspace: Workspace
+    findings: tuple[Finding, ...]
+    machine: Snapshot | None
+    """Whose fitness was judged too."""
+    sizes: Mapping[str, Any]
+
+
+def judged(
+    stack: str,
+    *,
+    envs: tuple[str, ...],
+    config: str | None,
+    environ: Mapping[str, str],
+    host: str | None = None,
+    model: str | None = None,
+) -> Judged:
+    """Judge a stack.
 
     `host` is `local`, or the path of a snapshot: the machine whose fitness is judged too. `model` is the folder or the
     config.json of the model that the job is about.
@@ -92,7 +120,7 @@ def run(
     if problems:
         raise InputError(*dict.fromkeys(problems))
     findings += judge_host(fittings)
-    return _result(workspace, ordered(findings), host, machine, sizes)
+    return Judged(workspace=workspace, findings=ordered(findings), machine=machine, sizes=sizes)
 
 
 def _one_env(chosen: tuple[tuple[str, Env], ...], options: Mapping[str, str | None]) -> None:
@@ -132,13 +160,8 @@ def _situation(
     )
 
 
-def _result(
-    workspace: Workspace,
-    findings: tuple[Finding, ...],
-    host: str | None,
-    machine: Snapshot | None,
-    sizes: Mapping[str, Any],
-) -> Result:
+def _result(checked: Judged, host: str | None) -> Result:
+    workspace, findings, machine, sizes = checked.workspace, checked.findings, checked.machine, checked.sizes
     families = (*LOOKED_AT, HOST) if machine else LOOKED_AT
     report = Report(subject=shown(workspace.path), families=families, findings=findings)
     unfit = any(finding.check == HOST and finding.severity is Severity.ERROR for finding in findings)
@@ -193,21 +216,7 @@ def _machine(host: str, workspace: Workspace, envs: list[Env], environ: Mapping[
         asked = {name: environ[name] for env in envs for name in env.launch.require if name in environ}
         seen = {**asked, **taken.host.environ}
         return taken.model_copy(update={"host": taken.host.model_copy(update={"environ": seen})})
-    path = user_path(host)
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(
-            Problem(
-                code="snapshot-missing",
-                message=f"the snapshot cannot be read: {error.strerror}",
-                where=shown(path),
-                hint="name a file that `envsmith snapshot -o FILE` wrote on the machine, or `local`",
-            )
-        ) from error
-    from envsmith.commands.snapshot import planned
-
-    return planned(parse_snapshot(text, shown(path)), environ)
+    return named_snapshot(host, environ)
 
 
 def _fitting(

@@ -14,8 +14,8 @@ from envsmith.commands.screen import Screen
 from envsmith.diagnosis import judge, read_run
 from envsmith.diagnosis_text import START_UP_FIX, Told, brief, text
 from envsmith.errors import InputError, Problem
-from envsmith.listening import Ears, FoundFact
-from envsmith.logs.firsterror import FirstError, Secondary
+from envsmith.listening import Ears, FoundFact, facts_of, progress_of
+from envsmith.logs.firsterror import FirstError
 from envsmith.proving import Founded, Looks, families_of, found
 from envsmith.report import Severity
 from envsmith.startup import Confirmation
@@ -49,8 +49,9 @@ def run(
             reading = read_run(opened(paths, stack, screen), ears.taps)
     finally:
         screen.done()
-    diagnosis = judge(reading, here.facts, ears.progress())
-    looks = Looks(facts=here.facts, findings={}, reasons={})
+    numbers = ears.numbers()
+    diagnosis = judge(reading, here.facts, progress_of(numbers))
+    looks = Looks(findings={}, reasons={})
     if here.name is not None or here.host is not None:
         looks = look(here, families_of(diagnosis.causes), environ, screen)
     causes = found(diagnosis.causes, looks)
@@ -59,7 +60,7 @@ def run(
         causes=causes,
         files=reading.files,
         samples=ears.devices(diagnosis.first.time_s if diagnosis.first else None),
-        training=ears.training(),
+        training=facts_of(reading.files, numbers, failed=diagnosis.first is not None),
         confirmations=ears.confirmations(here.recipe.job if here.recipe else None),
         env=here.name,
     )
@@ -70,7 +71,7 @@ def _result(told: Told, short: bool) -> Result:
     first = told.diagnosis.first
     findings = [
         *map(_finding, told.causes),
-        *(_training(one, first) for one in told.training),
+        *map(_training, told.training),
         *(_start_up(one) for one in told.confirmations if one.state == "other" and one.said is not None),
     ]
     failed = first is not None or any(one["severity"] == Severity.ERROR.value for one in findings)
@@ -97,24 +98,23 @@ def _finding(one: Founded) -> dict[str, Any]:
         "cause": cause.cause,
         "fix": cause.fix,
         "check": cause.symptom.check,
-        "secondary": [_secondary(line) for line in cause.secondary],
+        "secondary": [asdict(line) for line in cause.secondary],
         "title": cause.symptom.title,
         "text": cause.text,
         "layer": cause.symptom.layer,
         "rank": cause.rank,
         "worker": cause.worker,
         "evidence": one.state,
-        "proofs": [{"by": proof.by, "state": proof.state, "says": proof.says} for proof in one.proofs],
+        "proofs": [asdict(proof) for proof in one.proofs],
         "sources": list(cause.symptom.sources),
     }
 
 
-def _training(one: FoundFact, first: FirstError | None) -> dict[str, Any]:
-    """A fact of the numbers; beside an error that ended the run it is no more than a warning."""
+def _training(one: FoundFact) -> dict[str, Any]:
     fact = one.fact
     return {
         "kind": fact.kind,
-        "severity": (fact.severity if first is None else Severity.WARNING).value,
+        "severity": fact.severity.value,
         "file": one.file,
         "line": fact.line,
         "cause": f"{fact.message}. {fact.cause}",
@@ -138,7 +138,7 @@ def _start_up(one: Confirmation) -> dict[str, Any]:
         "fix": START_UP_FIX,
         "check": "verify contexts",
         "secondary": [],
-        "title": f"the run has another {one.topic} than its recipe states",
+        "title": one.title,
         "text": one.said.text,
         "layer": "job",
     }
@@ -156,29 +156,5 @@ def _confirmation(one: Confirmation) -> dict[str, Any]:
     }
 
 
-def _secondary(line: Secondary) -> dict[str, Any]:
-    return {
-        "file": line.file,
-        "line": line.line,
-        "text": line.text,
-        "reason": line.reason,
-        "rank": line.rank,
-        "worker": line.worker,
-    }
-
-
 def _first(first: FirstError) -> dict[str, Any]:
-    frame = first.frame
-    return {
-        "file": first.file,
-        "line": first.line,
-        "text": first.text,
-        "tier": first.tier,
-        "exception": first.exception,
-        "rank": first.rank,
-        "worker": first.worker,
-        "signal": first.signal,
-        "library": first.library,
-        "frame": None if frame is None else {"file": frame.file, "line": frame.line, "function": frame.function},
-        "secondary": [_secondary(line) for line in first.secondary],
-    }
+    return {name: value for name, value in asdict(first).items() if name not in ("message", "time_s")}

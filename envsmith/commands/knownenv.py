@@ -11,24 +11,23 @@ from dataclasses import dataclass, field
 
 from envsmith.commands import check
 from envsmith.commands.depth import FAMILIES, Depth
-from envsmith.commands.envs import BuiltEnv, env_root, is_path, open_env, shown, user_path
+from envsmith.commands.envs import BuiltEnv, env_root, is_path, open_env
 from envsmith.commands.foreign import open_foreign
 from envsmith.commands.launching import resolved
 from envsmith.commands.screen import Screen
+from envsmith.commands.snapshots import named_snapshot
 from envsmith.commands.subject import Subject, open_subject
 from envsmith.commands.verify import verify_one
 from envsmith.commands.workspace import Workspace, open_stack, read_lock
 from envsmith.conditions import Value
-from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
+from envsmith.errors import EnvsmithError, NegativeAnswer
 from envsmith.hostfacts import HostFacts
 from envsmith.knownfacts import env_facts, host_facts, lock_facts
 from envsmith.lock import Lock
-from envsmith.proving import Looks
+from envsmith.proving import CHECKED, Looks
 from envsmith.recipe import Env
 from envsmith.report import Finding, Severity
 
-#: Families of `check`, which judge a recipe and its lock, not an env on the disk.
-CHECKED = ("host", "rules")
 #: Families that start programs of the env for a minute: they are asked for, never run by the way.
 BY_REQUEST = ("contexts",)
 
@@ -81,19 +80,11 @@ def known(env: str | None, host: str | None, root: str | None, environ: Mapping[
 
 
 def _machine(host: str, environ: Mapping[str, str]) -> HostFacts:
-    from envsmith.commands.snapshot import capture, planned
-    from envsmith.host import parse_snapshot
+    from envsmith.commands.snapshot import capture
 
     if host == check.LOCAL:
         return capture(None, query=None, paths=(), no_files=True, environ=environ).host
-    path = user_path(host)
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        hint = "name a file that `envsmith snapshot -o FILE` wrote on the machine, or `local`"
-        words = f"the snapshot cannot be read: {error.strerror}"
-        raise InputError(Problem(code="snapshot-missing", message=words, where=shown(path), hint=hint)) from error
-    return planned(parse_snapshot(text, shown(path)), environ).host
+    return named_snapshot(host, environ).host
 
 
 def _built(env: str, root: str | None, environ: Mapping[str, str]) -> BuiltEnv | None:
@@ -154,7 +145,7 @@ def look(here: Known, families: Sequence[str], environ: Mapping[str, str], scree
         reasons |= dict.fromkeys(wanted, f"`{here.name}` is not built here")
     if any(family in CHECKED for family in families):
         _check(here, environ, findings, reasons)
-    return Looks(facts=here.facts, findings=findings, reasons=reasons)
+    return Looks(findings=findings, reasons=reasons)
 
 
 def _verify(
@@ -192,16 +183,11 @@ def _check(
         return
     stack = str(here.workspace.path)
     try:
-        result = check.run(stack, envs=(here.env,), config=None, environ=environ, host=here.host)
+        said = check.judged(stack, envs=(here.env,), config=None, environ=environ, host=here.host).findings
     except EnvsmithError as error:
         reasons |= dict.fromkeys(CHECKED, f"check could not look: {error.problems[0].message}")
         return
-    said = [_finding(one) for one in result.data["findings"]]
     for family in CHECKED if here.host is not None else ("rules",):
         findings[family] = [one for one in said if one.check == family and one.severity is not Severity.NOTE]
     if here.host is None:
         reasons["host"] = "no machine is named: add `--host SNAPSHOT`, or `--host local`"
-
-
-def _finding(said: Mapping[str, str]) -> Finding:
-    return Finding(**{**said, "severity": Severity(said["severity"])})  # type: ignore[arg-type]

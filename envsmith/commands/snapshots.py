@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 
-from envsmith.commands.envs import shown
+from envsmith.commands.envs import shown, user_path
 from envsmith.commands.workspace import Workspace
 from envsmith.errors import InputError, Problem
 from envsmith.host import Snapshot, parse_snapshot, protected_names
+
+
+def named_snapshot(text: str, environ: Mapping[str, str]) -> Snapshot:
+    """Read the snapshot of a machine that a user names by its path, facts of the environment laid over it.
+
+    Raises:
+        InputError: `snapshot-missing`, and what the parser finds.
+    """
+    from envsmith.commands.snapshot import planned
+
+    path = user_path(text)
+    try:
+        content = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(
+            Problem(
+                code="snapshot-missing",
+                message=f"the snapshot cannot be read: {error.strerror}",
+                where=shown(path),
+                hint="name a file that `envsmith snapshot -o FILE` wrote on the machine, or `local`",
+            )
+        ) from error
+    return planned(parse_snapshot(content, shown(path)), environ)
 
 
 def read_snapshot(workspace: Workspace, env: str) -> Snapshot | None:

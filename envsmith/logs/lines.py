@@ -24,18 +24,17 @@ NEEDLES = tuple(
     needle.encode()
     for needle in (
         *("error", "exception", "traceback", "fatal", "fail", 'file "', "could not ", "cannot find", "not found"),
+        *("kill", "signal", "*** sig", "segmentation", "aborted", "(core dumped)", "exited", "out of memory"),
         *(
-            "kill",
-            "signal",
-            "*** sig",
-            "segmentation",
             "segfault",
-            "aborted",
-            "(core dumped)",
-            "exited",
-            "out of memory",
+            "terminate",
+            "pure virtual",
+            "smashing",
+            "corrupt",
+            "double free",
+            "invalid pointer",
+            "undefined reference",
         ),
-        *("terminate", "pure virtual", "smashing", "corrupt", "double free", "invalid pointer", "undefined reference"),
         *("no such file", "permission denied", "no module", "no solution found"),
         *("nccl warn", "watchdog", "nvrm: xid"),
         *("cuda capability", "driver on your", "numpy 1.x", "freed 0.00"),
@@ -136,12 +135,17 @@ def every_line(pieces: Pieces) -> Iterator[tuple[int, str]]:
     """Give each line with its 1-based number, cleaned."""
     number = 0
     for block in blocks(pieces):
-        lines = block.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        for line in lines:
+        for line in lines_of(block):
             number += 1
             yield number, cleaned(line)
+
+
+def lines_of(block: bytes) -> list[bytes]:
+    """The lines of a block, without their ends."""
+    lines = block.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
 
 
 def cleaned(data: bytes) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from envsmith.logs.lines import cleaned
+from envsmith.logs.lines import cleaned, lines_of
 from envsmith.logs.prefixes import time_of
 
 KEPT = 2048
@@ -65,7 +65,7 @@ class SampleReader:
         begin = number == 1 and block[:512].lstrip(b"\xef\xbb\xbf").startswith(_HEADER.encode())
         if not (begin or self._columns is not None or b"NVIDIA-SMI" in block):
             return
-        for at, data in enumerate(block.split(b"\n"), number):
+        for at, data in enumerate(lines_of(block), number):
             text = cleaned(data)
             if text.startswith(_HEADER):
                 self._begin(text)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from envsmith.logs.lines import cleaned
+from envsmith.logs.lines import cleaned, lines_of
 from envsmith.logs.training import LINE_LETTERS, Gathering, Series
 
 WHOLE_BYTES = 8 * 1024 * 1024
@@ -22,8 +22,6 @@ PARSED_BYTES = 1024
 ODD_LINES = 64
 """How many lines with NaN or an infinity are read behind the head."""
 LAST_LINES = 8
-_FEW_LINES = 24
-"""Up to so many lines with metrics in a block are looked at one by one."""
 """How many of the last lines with metrics are read in any case."""
 _LINES = 8
 _FEW_LINES = 24
@@ -90,9 +88,7 @@ class SeriesSampler:
         return self._gathering.series()
 
     def _all(self, block: bytes, number: int) -> None:
-        lines = block.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
+        lines = lines_of(block)
         for n, line in enumerate(lines, number):
             self._gathering.take(n, cleaned(line))
         self._line = number + len(lines) - 1

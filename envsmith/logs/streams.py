@@ -127,7 +127,7 @@ class Stream:
     def _remember(self, match: re.Match[str]) -> None:
         frame = Frame(file=match["file"], line=int(match["line"]), function=match.groupdict()["function"])
         self.inner = frame
-        if not _library(frame):
+        if not in_library(frame):
             self.own = frame
 
     def _in_traceback(self, line: Line, body: str) -> Event | None:
@@ -183,7 +183,7 @@ class Stream:
             return False
         if match := _FAULT.match(body):
             frame = Frame(file=match["file"], line=int(match["line"]), function=match["function"])
-            if crash.frame is None or (_library(crash.frame) and not _library(frame)):
+            if crash.frame is None or (in_library(crash.frame) and not in_library(frame)):
                 crash.frame = frame
             return True
         if crash.library is None and ("@ 0x" in body or "[0x" in body or "(+0x" in body or "Extension modules" in body):
@@ -194,6 +194,6 @@ class Stream:
         return "@ 0x" in body or body[:1].isspace() or "most recent call first" in body
 
 
-def _library(frame: Frame) -> bool:
+def in_library(frame: Frame) -> bool:
     """Whether a frame is in an installed package or the standard library, not in code of the user's."""
     return any(part in frame.file for part in _LIBRARIES)

@@ -162,8 +162,8 @@ def test_the_layer_of_an_unknown_error_is_said_by_its_words() -> None:
     assert diagnosed(own.replace("/home/u", "/e/lib/python3.11/site-packages/x")).layer is None
 
 
-def founded(looks: Looks) -> list[tuple[str, str, list[str]]]:
-    said = found(diagnosed("ValueError: clash\n", facts=looks.facts).causes, looks)
+def founded(looks: Looks, facts: Names | None = None) -> list[tuple[str, str, list[str]]]:
+    said = found(diagnosed("ValueError: clash\n", facts=facts).causes, looks)
     return [(one.state, one.cause.severity.value, [proof.says for proof in one.proofs]) for one in said]
 
 
@@ -172,7 +172,7 @@ def finding(kind: str) -> Finding:
 
 
 def test_nothing_looked_at_is_not_checked() -> None:
-    state, severity, says = founded(Looks(facts={}, findings={}, reasons={}))[0]
+    state, severity, says = founded(Looks(findings={}, reasons={}))[0]
     assert (state, severity) == ("not-checked", "error")
     assert says == [
         "not looked at: name the env with `--env`",
@@ -181,22 +181,22 @@ def test_nothing_looked_at_is_not_checked() -> None:
 
 
 def test_a_finding_or_a_fact_confirms() -> None:
-    looks = Looks(facts={}, findings={"native": [finding("two-copies"), finding("else")]}, reasons={})
+    looks = Looks(findings={"native": [finding("two-copies"), finding("else")]}, reasons={})
     assert founded(looks)[0][0] == "confirmed"
     assert founded(looks)[0][2][0] == "two-copies: libx.so: two of them"
-    state, _, says = founded(Looks(facts={"host.shm_bytes": 64}, findings={}, reasons={"native": "not built"}))[0]
+    state, _, says = founded(Looks(findings={}, reasons={"native": "not built"}), {"host.shm_bytes": 64})[0]
     assert (state, says) == ("confirmed", ["not built", "only 64"])
 
 
 def test_silence_of_a_decisive_check_contradicts_and_makes_a_warning() -> None:
-    state, severity, says = founded(Looks(facts={"host.shm_bytes": 2000}, findings={"native": []}, reasons={}))[0]
+    state, severity, says = founded(Looks(findings={"native": []}, reasons={}), {"host.shm_bytes": 2000})[0]
     assert (state, severity) == ("contradicted", "warning")
     assert says[1] == "2000 are enough"
 
 
 def told(*texts: str) -> Told:
     said = diagnosed(*texts)
-    causes = found(said.causes, Looks(facts={}, findings={}, reasons={}))
+    causes = found(said.causes, Looks(findings={}, reasons={}))
     return Told(diagnosis=said, causes=causes, files=tuple(f"{n}.log" for n in range(len(texts))), env="a/b")
 
 
