@@ -288,7 +288,7 @@ def live(line: str) -> set[str]:
     """Marks of a line that a renderer would act on, code and escapes taken out."""
     bare = re.sub(r"\\[!-/:-@\[-`{-~]", " ", line)
     bare = re.sub(r"`[^`]*`", " ", bare)
-    bare = re.sub(r"&(amp|lt|gt);", "", bare)
+    bare = re.sub(r"&(amp|lt|gt);", " ", bare)
     return set(re.findall(r"[`*\[\]~<&]|://|www\.|(?<=\w)@(?=\w)|(?<!\w)_+\w|\w_+(?!\w)", bare))
 
 
