@@ -145,6 +145,8 @@ def read_answer(text: str | bytes, node: str) -> NodeAnswer | Silent:
     if not isinstance(data, dict) or "envsmith-fleet" not in data:
         return Silent(node=node, reason=RUBBISH, message="its answer is JSON, but none of envsmith's")
     version = data["envsmith-fleet"]
+    if version == VERSION and isinstance(data.get("failed"), str):
+        return Silent(node=node, reason=FAILED, message=data["failed"][:1000])
     if version != VERSION or isinstance(version, bool):
         return Silent(node=node, reason=FOREIGN, message=f"its answer has form {str(version)[:20]!r}, not {VERSION}: "
                       "another envsmith is there")  # fmt: skip
@@ -165,6 +167,11 @@ def read_answer(text: str | bytes, node: str) -> NodeAnswer | Silent:
         clock_offset_s=data["clock-offset-s"],
         seconds=float(data["seconds"]),
     )
+
+
+def failure_json(node: str, message: str) -> str:
+    """The answer of a node where nothing could be looked at."""
+    return canonical({"envsmith-fleet": VERSION, "node": node, "failed": message[:1000]})
 
 
 def _misfit(data: Mapping[str, Any]) -> str | None:

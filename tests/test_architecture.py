@@ -80,6 +80,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "raylets",
         "fleet",
         "fleetreduce",
+        "fleetfacts",
         "fleettext",
         "lockdiff",
         "checks",
@@ -159,7 +160,7 @@ DOORS = {
 }
 NEVER = {"torch", "ray", "vllm"}
 #: Sources that only foreign interpreters run.
-PAYLOADS = {"probe/collect.py", "probe/observe.py", "probe/chain.py", "probe/recompile.py"}
+PAYLOADS = {"probe/collect.py", "probe/observe.py", "probe/chain.py", "probe/recompile.py", "probe/rayfleet.py"}
 
 
 def modules() -> Iterator[Path]:
