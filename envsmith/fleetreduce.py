@@ -74,6 +74,8 @@ class Reduction:
     """Nodes with findings that are errors, whether they agree or not."""
     seconds: float
     """Of the slowest node."""
+    common: tuple[Mapping[str, Any], ...] = ()
+    """Findings that are errors on nodes that agree, once a detail was read; in the form of the JSON envelope."""
 
     @property
     def agreed(self) -> bool:
@@ -278,7 +280,10 @@ def everywhere(reduction: Reduction) -> tuple[str, ...]:
 def with_details(reduction: Reduction, detail: Callable[[str], Detail | None]) -> Reduction:
     """Fill in what stands behind the differences; `detail` answers for the nodes of `needed`."""
     told = tuple(replace(group, differences=_told(group, detail)) for group in reduction.divergences)
-    return replace(reduction, divergences=told)
+    same = everywhere(reduction)
+    theirs = detail(same[0]) if same else None
+    rows = (row for found in theirs.families.values() for row in found) if theirs else ()
+    return replace(reduction, divergences=told, common=tuple(row for row in rows if row.get("severity") == "error"))
 
 
 def _told(group: Divergence, detail: Callable[[str], Detail | None]) -> tuple[Difference, ...]:

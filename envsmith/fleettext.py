@@ -22,10 +22,11 @@ def text(reduction: Reduction, env: str, more: Mapping[str, str] | None = None) 
     for silent in reduction.silent[: 4 * _GROUPS]:
         lines.append(f"error[fleet/node-{silent.reason}]: {silent.node}: {silent.message}")
     lines += [""] if reduction.silent else []
-    same = everywhere(reduction)
-    if same:
-        lines += [f"error[fleet/findings-everywhere]: {_nodes(same)} agree and have findings that are errors",
-                  "  hint: `envsmith verify ENV` on one of them says which", ""]  # fmt: skip
+    if same := everywhere(reduction):
+        verb = "has" if len(same) == 1 else "agree and have"
+        lines += [f"error[fleet/findings-everywhere]: {_nodes(same)} {verb} findings that are errors"]
+        lines += [line for row in reduction.common[:_GROUPS] for line in _finding(row)]
+        lines += [""]
     lines.append(summary(reduction, env, more))
     return printable("\n".join(lines))
 
@@ -58,6 +59,13 @@ def _group(group: Divergence, reduction: Reduction) -> Iterator[str]:
     yield ""
 
 
+def _finding(row: Mapping[str, Any]) -> Iterator[str]:
+    yield f"  {row.get('check')}/{row.get('kind')}: {_cut(str(row.get('message')))}"
+    for name in ("subject", "expected", "actual"):
+        if row.get(name):
+            yield f"    {name + ':':<9} {_cut(str(row[name]))}"
+
+
 def _from(group: Divergence) -> str:
     return f" (as on {group.reference})" if group.reference else ""
 
@@ -83,6 +91,7 @@ def data(reduction: Reduction) -> dict[str, Any]:
         "silent": [{"node": one.node, "reason": one.reason, "message": one.message} for one in reduction.silent],
         "tied": list(reduction.tied),
         "failing": list(reduction.failing),
+        "common": [dict(row) for row in reduction.common],
         "slowest_s": round(reduction.seconds, 3),
     }
 
