@@ -84,6 +84,11 @@ _ONLY = (
 @click.option("--pid", type=int, metavar="PID", help="Inspect a running process of the env and its descendants.")
 @click.option("--brief", is_flag=True, help="At most 40 lines of 100 columns, without secrets and long paths.")
 @click.option("--html", metavar="FILE", help="Also write one self-contained page.")
+@click.option("--fleet", type=click.Choice(["ray"]), help="Verify ENV on every node of a Ray cluster.")
+@click.option("--address", metavar="A", help="Where the cluster is [default: $RAY_ADDRESS, or the one that is here].")
+@click.option("--collect", metavar="DIR", help="Write this node's answer there; without ENV reduce all of them.")
+@click.option("--nodes", metavar="N|NAMES", help="How many nodes must answer, or which, with commas between.")
+@click.option("--timeout", "timeout_s", type=float, metavar="S", help="Seconds for a node's answer [default: 300].")
 def verify(
     envs: tuple[str, ...],
     root: str | None,
@@ -97,6 +102,11 @@ def verify(
     pid: int | None,
     brief: bool,
     html: str | None,
+    fleet: str | None,
+    address: str | None,
+    collect: str | None,
+    nodes: str | None,
+    timeout_s: float | None,
 ) -> Result:
     """Compare the disk and what processes load with the lock; nothing is written into the env.
 
@@ -108,11 +118,31 @@ def verify(
     envsmith verify /opt/vendor/venv           an env that another tool made
     envsmith verify a100/rl --pid 4711         what the process that failed really loaded
     envsmith verify                            every env under the root
+    envsmith verify a100/rl --fleet ray        every node of a running cluster
     """
     from envsmith.commands.verify import Output
     from envsmith.commands.verify import run as command
 
     linux_only("verify")
+    levels = {"--deep": deep, "--imports": imports, "--contexts": contexts, "--all": everything}
+    if any(value is not None for value in (fleet, address, collect, nodes, timeout_s)):
+        from envsmith.commands.fleet import Wishes
+        from envsmith.commands.fleet import run as fleet_command
+        from envsmith.commands.verify import depth_of
+        from envsmith.tools.procfs import caller_environ
+
+        unheard = {"--lock": lock_file is not None, "--pid": pid is not None, "--brief": brief, "--html": bool(html)}
+        wishes = Wishes(
+            fleet=fleet,
+            address=address,
+            collect=collect,
+            nodes=nodes,
+            timeout_s=timeout_s,
+            root=root,
+            unheard=tuple(name for name, given in unheard.items() if given),
+        )
+        depth = depth_of(quick=quick, levels={name for name, on in levels.items() if on}, families=families)
+        return fleet_command(envs, depth, wishes, environ=caller_environ(os.environ), screen=screen())
     return command(
         envs,
         root=root,

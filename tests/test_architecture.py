@@ -78,6 +78,10 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "stdlib",
         "running",
         "raylets",
+        "fleet",
+        "fleetreduce",
+        "fleetfacts",
+        "fleettext",
         "lockdiff",
         "checks",
         "symptoms",
@@ -157,7 +161,7 @@ DOORS = {
 }
 NEVER = {"torch", "ray", "vllm"}
 #: Sources that only foreign interpreters run.
-PAYLOADS = {"probe/collect.py", "probe/observe.py", "probe/chain.py", "probe/recompile.py"}
+PAYLOADS = {"probe/collect.py", "probe/observe.py", "probe/chain.py", "probe/recompile.py", "probe/rayfleet.py"}
 
 
 def modules() -> Iterator[Path]:

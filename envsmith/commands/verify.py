@@ -68,7 +68,7 @@ def run(
 ) -> Result:
     """Verify the named envs, or every env under the root."""
     levels = {"--deep": deep, "--imports": imports, "--contexts": contexts, "--all": everything}
-    depth = _depth(quick=quick, levels={name for name, chosen in levels.items() if chosen}, families=families)
+    depth = depth_of(quick=quick, levels={name for name, chosen in levels.items() if chosen}, families=families)
     if output.html is not None:
         _require_folder(user_path(output.html))
     folder = env_root(root, environ)
@@ -97,7 +97,12 @@ def run(
     return _result(examinations, failed, output)
 
 
-def _depth(*, quick: bool, levels: set[str], families: tuple[str, ...]) -> Depth:
+def depth_of(*, quick: bool, levels: set[str], families: tuple[str, ...]) -> Depth:
+    """How much the options ask for.
+
+    Raises:
+        InputError: `usage`, `unknown-family`.
+    """
     if quick and levels:
         raise InputError(
             Problem(
