@@ -141,7 +141,7 @@ def verify(
             root=root,
             unheard=tuple(name for name, given in unheard.items() if given),
         )
-        depth = depth_of(quick=quick, levels={name for name, on in levels.items() if on}, families=families)
+        depth = depth_of(quick=quick, levels=levels, families=families)
         return fleet_command(envs, depth, wishes, environ=caller_environ(os.environ), screen=screen())
     return command(
         envs,

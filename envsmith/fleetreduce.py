@@ -124,10 +124,11 @@ def reduce(
         word = f"{short} node{'s' if short > 1 else ''}"
         silent[f"({word})"] = Silent(node=f"({word})", reason=MISSING, message="no answer, and nobody says which")
     reference, tied = _reference(rows, kept.columns)
+    off = {node: found for node, row in rows.items() if (found := tuple(_off(row, reference, kept.columns)))}
     return Reduction(
         expected=_expected(expected_nodes, len(rows) + len(silent)),
-        agree=tuple(sorted(node for node in rows if not any(_off(rows[node], reference, kept.columns)))),
-        divergences=tuple(_divergences(rows, reference, kept.columns, names)),
+        agree=tuple(sorted(rows.keys() - off)),
+        divergences=tuple(_divergences(kept, off, reference, names)),
         silent=tuple(silent[node] for node in sorted(silent)),
         tied=tuple(name for name in names if name in tied),
         failing=tuple(sorted(node for node, row in rows.items() if row.errors)),
@@ -216,19 +217,22 @@ def _off(row: _Row, reference: _Reference, columns: Mapping[str, tuple[int, bool
 
 
 def _divergences(
-    rows: Mapping[str, _Row], reference: _Reference, columns: Mapping[str, tuple[int, bool]], names: Sequence[str]
+    kept: _Kept, off: Mapping[str, tuple[str, ...]], reference: _Reference, names: Sequence[str]
 ) -> Iterator[Divergence]:
-    """Groups of nodes by the first name that differs and its value, the largest group first."""
+    """Groups of nodes by the first name that differs and its value, the largest group first.
+
+    `off` has what each node that differs has otherwise.
+    """
+    rows, columns = kept.rows, kept.columns
     rank = {name: number for number, name in enumerate((*names, CLOCK))}
     groups: dict[tuple[str, str], list[str]] = {}
     further: dict[tuple[str, str], set[str]] = {}
-    for node, row in rows.items():
-        off = sorted(_off(row, reference, columns), key=rank.__getitem__)
-        if off:
-            key = (off[0], _clock(row) if off[0] == CLOCK else _at(row, columns[off[0]][0]))
-            groups.setdefault(key, []).append(node)
-            further.setdefault(key, set()).update(off[1:])
-    right = {name: _first(rows, reference, columns, name) for name, _ in groups}
+    for node, found in off.items():
+        first, *others = sorted(found, key=rank.__getitem__)
+        key = (first, _clock(rows[node]) if first == CLOCK else _at(rows[node], columns[first][0]))
+        groups.setdefault(key, []).append(node)
+        further.setdefault(key, set()).update(others)
+    right = {name: min((node for node in rows if name not in off.get(node, ())), default="") for name, _ in groups}
     for key in sorted(groups, key=lambda one: (-len(groups[one]), rank[one[0]], one[1])):
         name, actual = key
         yield Divergence(
@@ -240,14 +244,6 @@ def _divergences(
             reference=right[name],
             further=tuple(sorted(further[key], key=rank.__getitem__)),
         )
-
-
-def _first(rows: Mapping[str, _Row], reference: _Reference, columns: Mapping[str, tuple[int, bool]], name: str) -> str:
-    """The first node, by name, that has it as the reference has."""
-    if name == CLOCK:
-        return min((node for node, row in rows.items() if CLOCK not in _off(row, reference, columns)), default="")
-    place = columns[name][0]
-    return min((node for node, row in rows.items() if _at(row, place) == reference.values[place]), default="")
 
 
 def _clock(row: _Row) -> str:
@@ -266,8 +262,7 @@ def needed(reduction: Reduction, limit: int = 50) -> tuple[str, ...]:
     """Nodes whose detail tells the differences: one of each group and one that has it right, `limit` groups at most."""
     told = [group for group in reduction.divergences if group.name != CLOCK][:limit]
     wanted = [node for group in told for node in (group.nodes[0], group.reference) if node]
-    if reduction.failing:
-        wanted += everywhere(reduction)[:1]
+    wanted += everywhere(reduction)[:1]
     return tuple(dict.fromkeys(wanted))
 
 

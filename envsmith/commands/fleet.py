@@ -19,8 +19,8 @@ from envsmith.commands.launching import prepared, resolved
 from envsmith.commands.raylet_check import has_ray, with_ray
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
-from envsmith.commands.subject import open_subject
-from envsmith.commands.workcopies import work_copies, work_dirs
+from envsmith.commands.subject import open_with_work
+from envsmith.commands.workcopies import work_dirs
 from envsmith.errors import InputError, NegativeAnswer, Problem, StepError, SupplyError
 from envsmith.fleet import (
     LIMIT_BYTES,
@@ -59,6 +59,11 @@ class Wishes:
     root: str | None = None
     unheard: tuple[str, ...] = ()
     """Options given besides that say nothing about a fleet."""
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that a node may take."""
+        return self.timeout_s or TIMEOUT_S
 
 
 def run(
@@ -238,16 +243,14 @@ def _begin(
     screen: Screen,
 ) -> Begun:
     """Start the driver in the launch environment, as `envsmith run` would start the job's."""
-    subject = open_subject(built)
-    subject = replace(subject, work=work_copies(built, subject.verify["editable"]))
+    subject = open_with_work(built)
     launch = resolved(subject.launch, subject.directory, environ, work_dirs(subject.work))
     ready = prepared(launch, environ)
-    limit_s = wishes.timeout_s or TIMEOUT_S
     request = NodeRequest(env=str(built.directory), node="", out="", depth=depth, root=str(root))
     task = {
         "address": wishes.address or environ.get("RAY_ADDRESS"),
         "out": str(out),
-        "timeout_s": limit_s,
+        "timeout_s": wishes.limit_s,
         "node": {
             "python": sys.executable,
             "package": str(Path(__file__).resolve().parents[2]),
@@ -255,7 +258,7 @@ def _begin(
             "probe": json.loads(worker_request(subject, environ).to_json()),
             "request": json.loads(request.to_json()),
             "places": {name: environ[name] for name in ("ENVSMITH_HOME", "ENVSMITH_SCRATCH") if name in environ},
-            "limit_s": limit_s,
+            "limit_s": wishes.limit_s,
         },
     }
     path = out / "task"
@@ -269,14 +272,13 @@ def _begin(
 def _ask(
     child: Begun, out: Path, wishes: Wishes, expected: tuple[str, ...] | int | None, screen: Screen
 ) -> tuple[Reduction, str]:
-    limit_s = wishes.timeout_s or TIMEOUT_S
     screen.say("asking every node of the Ray cluster")
-    first = _await(child, out, ("round.json", "end.json"), limit_s + _GRACE_S)
+    first = _await(child, out, ("round.json", "end.json"), wishes.limit_s + _GRACE_S)
     _require_joined(first)
     nodes = [node["name"] for node in first["nodes"]]
     screen.say(f"{len(nodes)} nodes at {first['address']}, {len(first['arrived'])} answered")
     wanted = expected if expected is not None else nodes
-    reduction = reduce(_ray_answers(out, first), wanted, limit_s)
+    reduction = reduce(_ray_answers(out, first), wanted, wishes.limit_s)
     write_atomic(out / "wanted.json", json.dumps(needed(reduction)))
     _await(child, out, ("end.json",), _GRACE_S)
     return with_details(reduction, lambda node: _detail(out, node)), first["address"]

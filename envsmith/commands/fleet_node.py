@@ -5,7 +5,6 @@ A launcher of any kind starts it on every node, with a request in a file; see do
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
@@ -26,9 +25,8 @@ from envsmith.commands.look_contexts import intention
 from envsmith.commands.look_processes import Surroundings, surroundings
 from envsmith.commands.screen import Screen
 from envsmith.commands.snapshot import capture
-from envsmith.commands.subject import Subject, expectation, open_subject
+from envsmith.commands.subject import Subject, expectation, open_with_work
 from envsmith.commands.verify import verify_one
-from envsmith.commands.workcopies import work_copies
 from envsmith.errors import EnvsmithError, NegativeAnswer, Problem
 from envsmith.facts import Facts, Level
 from envsmith.facts import parse as parse_facts
@@ -38,7 +36,7 @@ from envsmith.launch import LaunchEnvironment
 from envsmith.probe import Request, probe
 from envsmith.redaction import without_secrets
 from envsmith.report import Finding
-from envsmith.tools.files import write_atomic
+from envsmith.tools.files import sha256_stream, write_atomic
 from envsmith.tools.procfs import MAPS_BYTES
 
 #: What both processes import before their libraries are compared: a Ray worker imports pyarrow when it gets an
@@ -134,8 +132,7 @@ def _look(request: NodeRequest, screen: Screen) -> tuple[str, Detail]:
         )
     environ = request.environ
     examination = verify_one(built, request.depth, lock_file=None, environ=environ, screen=screen)
-    subject = open_subject(built)
-    subject = replace(subject, work=work_copies(built, subject.verify["editable"]))
+    subject = open_with_work(built)
     around = surroundings(subject, environ)
     families: dict[str, list[Finding]] = {name: [] for name in examination.report.families}
     for finding in examination.report.findings:
@@ -231,10 +228,7 @@ def _hashed(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
             if not Path(path).is_file() or size > _HASHED_BYTES:
                 yield path, f"{size} bytes"
                 continue
-            with Path(path).open("rb") as stream:
-                digest = hashlib.sha256()
-                while piece := stream.read(1 << 20):
-                    digest.update(piece)
-            yield path, digest.hexdigest()[:24]
+            with Path(path).open("rb", buffering=0) as stream:
+                yield path, sha256_stream(stream)[:24]
         except OSError as error:
             yield path, f"unreadable ({error.strerror})"

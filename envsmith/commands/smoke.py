@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,7 @@ from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.smokerecord import record_of, text_of
 from envsmith.commands.smoketables import packages_of, tables_of, unused_setting, with_settings
-from envsmith.commands.subject import Subject, open_subject
-from envsmith.commands.workcopies import work_copies
+from envsmith.commands.subject import Subject, open_with_work
 from envsmith.errors import InputError, NegativeAnswer, Problem
 from envsmith.smoke import Rung, climb, left_out
 from envsmith.tools.leftovers import kill_rest
@@ -124,8 +123,7 @@ def _subject(env: str, root: str | None, environ: Mapping[str, str]) -> Subject:
                 hint="build it with `envsmith build`",
             )
         )
-    subject = open_subject(built)
-    return replace(subject, work=work_copies(built, subject.verify["editable"]))
+    return open_with_work(built)
 
 
 def _climb_all(way: Climb, rungs: tuple[Rung, ...], screen: Screen) -> tuple[Climbed, ...]:

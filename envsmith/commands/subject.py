@@ -13,7 +13,7 @@ from envsmith.checks.expected import Expected, ImportRoot
 from envsmith.commands.basing import base_entries, installed_in, site_folders
 from envsmith.commands.envs import BuiltEnv, shown
 from envsmith.commands.launching import table_from
-from envsmith.commands.workcopies import WorkCopy
+from envsmith.commands.workcopies import WorkCopy, work_copies
 from envsmith.errors import IntegrityError, NegativeAnswer, Problem
 from envsmith.launch import LaunchTable
 from envsmith.lock import Lock, digest, fingerprint
@@ -174,6 +174,16 @@ def open_subject(built: BuiltEnv) -> Subject:
         python_record=python_record,
         index=built.beside("stat.json"),
     )
+
+
+def open_with_work(built: BuiltEnv) -> Subject:
+    """The same with the env's recorded work copies, which every process of it has in front.
+
+    Raises:
+        EnvsmithError: as `open_subject`; `work-record-malformed`.
+    """
+    subject = open_subject(built)
+    return replace(subject, work=work_copies(built, subject.verify["editable"]))
 
 
 def _record(built: BuiltEnv, suffix: str) -> str:

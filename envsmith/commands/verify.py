@@ -28,8 +28,7 @@ from envsmith.commands.reporting import figures
 from envsmith.commands.result import Result
 from envsmith.commands.screen import Screen
 from envsmith.commands.seal import foreign_place, place_of_built, sealed
-from envsmith.commands.subject import open_subject
-from envsmith.commands.workcopies import work_copies
+from envsmith.commands.subject import open_with_work
 from envsmith.errors import EnvsmithError, InputError, NegativeAnswer, Problem
 from envsmith.lock import Lock
 from envsmith.lock import parse as parse_lock
@@ -68,7 +67,7 @@ def run(
 ) -> Result:
     """Verify the named envs, or every env under the root."""
     levels = {"--deep": deep, "--imports": imports, "--contexts": contexts, "--all": everything}
-    depth = depth_of(quick=quick, levels={name for name, chosen in levels.items() if chosen}, families=families)
+    depth = depth_of(quick=quick, levels=levels, families=families)
     if output.html is not None:
         _require_folder(user_path(output.html))
     folder = env_root(root, environ)
@@ -97,17 +96,18 @@ def run(
     return _result(examinations, failed, output)
 
 
-def depth_of(*, quick: bool, levels: set[str], families: tuple[str, ...]) -> Depth:
-    """How much the options ask for.
+def depth_of(*, quick: bool, levels: Mapping[str, bool], families: tuple[str, ...]) -> Depth:
+    """How much the options ask for; `levels` by option, and whether it was given.
 
     Raises:
         InputError: `usage`, `unknown-family`.
     """
-    if quick and levels:
+    asked = {name for name, given in levels.items() if given}
+    if quick and asked:
         raise InputError(
             Problem(
                 code="usage",
-                message=f"`--quick` cannot be combined with `{min(levels)}`",
+                message=f"`--quick` cannot be combined with `{min(asked)}`",
                 hint="leave one of them out; `envsmith verify --help` lists the levels",
             )
         )
@@ -120,11 +120,11 @@ def depth_of(*, quick: bool, levels: set[str], families: tuple[str, ...]) -> Dep
     if problems:
         raise InputError(*problems)
     chosen = families or (("files",) if quick else FAMILIES)
-    everything = "--all" in levels
+    everything = "--all" in asked
     return Depth(
-        bytes="stat" if quick else "deep" if everything or "--deep" in levels else "default",
-        imports=everything or "--imports" in levels,
-        contexts="every" if everything or "--contexts" in levels or "contexts" in families else "none",
+        bytes="stat" if quick else "deep" if everything or "--deep" in asked else "default",
+        imports=everything or "--imports" in asked,
+        contexts="every" if everything or "--contexts" in asked or "contexts" in families else "none",
         families=tuple(family for family in FAMILIES if family in chosen),
     )
 
@@ -152,8 +152,7 @@ def verify_one(
         )
     if lock_file is None and (answer := sealed(place_of_built(built), built.name, depth)):
         return answer
-    subject = open_subject(built)
-    subject = replace(subject, work=work_copies(built, subject.verify["editable"]))
+    subject = open_with_work(built)
     examination = examine(subject, depth, environ=environ, progress=screen)
     if lock_file is not None:
         assert subject.lock is not None
@@ -187,8 +186,7 @@ def _verify_running(
     processes = running(pid)
     name = envs[0] if envs else env_of(processes)
     built = open_env(name, root)
-    subject = open_subject(built) if built.receipt else open_foreign(built, lock=None, environ=environ)
-    subject = replace(subject, work=work_copies(built, subject.verify["editable"]) if built.receipt else ())
+    subject = open_with_work(built) if built.receipt else open_foreign(built, lock=None, environ=environ)
     return examine_running(subject, processes, environ=environ)
 
 

@@ -50,12 +50,17 @@ def filesystem(path: Path, *, needed_bytes: int | None = None) -> Iterator[None]
 
 def sha256_file(path: Path, on_bytes: Callable[[int], None] | None = None) -> str:
     """Return the sha256 of a file, in hex."""
-    digest = hashlib.sha256()
     with filesystem(path), path.open("rb", buffering=0) as stream:
-        for chunk in chunks(stream):
-            digest.update(chunk)
-            if on_bytes:
-                on_bytes(len(chunk))
+        return sha256_stream(stream, on_bytes)
+
+
+def sha256_stream(stream: io.RawIOBase, on_bytes: Callable[[int], None] | None = None) -> str:
+    """Return the sha256 of what is left of a file opened without buffering, in hex."""
+    digest = hashlib.sha256()
+    for chunk in chunks(stream):
+        digest.update(chunk)
+        if on_bytes:
+            on_bytes(len(chunk))
     return digest.hexdigest()
 
 
